@@ -1,4 +1,4 @@
-"""rayfl: a Ray-native simulator of federated learning in which the model's initialisation is a phase."""
+"""rayfl: a Ray-native simulator of federated learning in which initialising the model is a phase."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
-"""The only place that states the version; the package's metadata takes it from here."""
+"""The only place with the version; the package metadata reads it from here."""
 
 _HOMES = {
     "Callback": "rayfl.callbacks.callback",

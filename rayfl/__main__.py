@@ -28,18 +28,18 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; `exit_status` explains what is returned."""
+    """Runs a command; `exit_status` explains what it returns."""
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
         from rayfl.command_line.completion import complete
 
         complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
-    # options before the command are rayfl's own, and take no values; all that follows is the command's to parse
+    # options before the command belong to rayfl and take no values; the command parses all that follows
     place = next((place for place, word in enumerate(given) if not word.startswith("-")), len(given))
     parser = _parser()
     options = parser.parse_args(given[:place])
     if not (options.list or given[place:]):
-        parser.error(f"which command? {', '.join(COMMANDS)}")
+        parser.error(f"no command; choose one of {', '.join(COMMANDS)}")
     name, *rest = ["list", *given[place:]] if options.list else given[place:]
     if name not in COMMANDS:
         from rayfl.registry import nearest
@@ -58,17 +58,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="rayfl",
         usage="rayfl [-h] [--version] COMMAND ...",
-        description="Simulate federated learning on Ray. `rayfl COMMAND --help` explains a command.",
+        description="Simulate federated learning on Ray. Run `rayfl COMMAND --help` for the options of a command.",
         epilog=f"{groups}\n\n{EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rayfl {rayfl.__version__}")
-    parser.add_argument("--list", action="store_true", help=argparse.SUPPRESS)  # as the command list
+    parser.add_argument("--list", action="store_true", help=argparse.SUPPRESS)  # same as the command `list`
     return parser
 
 
 def _see_working_directory() -> None:
-    """Lets the console script import the user's modules from where `python -m rayfl` does."""
+    """Makes the console script import modules from the working directory, as `python -m rayfl` does."""
     here = str(Path.cwd())
     if not sys.flags.safe_path and not {"", here} & set(sys.path):
         sys.path.insert(0, here)

@@ -1,4 +1,4 @@
-"""The centralised counterpart of a scenario: same data and model, as many passes, no clients."""
+"""The centralised counterpart of a scenario: same data, model and number of passes, but no clients."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from rayfl.local.steps import batches_of_steps
 from rayfl.planning.cohort import expected_cohort_size
 
 Centralise = bool | Literal["keep_momentum"]
-"""Whether the centralised counterpart is run, and whether it keeps its momentum from pass to pass."""
+"""Whether to run the centralised counterpart, and whether it carries its momentum from pass to pass."""
 
 SUFFIX = "_centralised"
-"""Of its name."""
+"""Suffix of its name."""
 
 
 def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = False) -> Scenario:
-    """Replaces all phases by central training on the clients' pooled samples: of one task and network, by one phase.
+    """Replaces phases by central training on the clients' pooled samples: one phase per task and network.
 
-    A round is one pass over the pool. There are as many as all client updates of the scenario make together on average,
-    rounded, at least one; clients are taken to be drawn alike, and samples that an algorithm keeps for its queries are
-    no part of an update. The last phase's local training says how; its learning rate falls from the first to the last
-    pass as it fell from the first to the last round. Callbacks watch the whole run, and all clients are scored with the
-    one model.
+    A round is one pass over the pool. All client updates of the scenario together make some expected number of passes;
+    this is the number of rounds, rounded, at least one. It assumes that all clients are equally likely to be drawn, and
+    excludes samples that an algorithm keeps for its queries. Training follows the `local` table of the last phase; its
+    learning rate falls from the first to the last pass as it fell from the first to the last round. Callbacks follow
+    the whole run, and the one model is evaluated on all clients.
 
     Args:
         scenario: The resolved scenario.
         sizes: [clients] training samples of each client.
-        keep_momentum: Whether a pass begins with the velocity of the one before; by default it begins without.
+        keep_momentum: Whether a pass begins with the velocity of the previous one; by default it begins without.
 
     Raises:
-        ScenarioError: A phase hides its clients, of which the counterpart has none; or there is no momentum to keep.
+        ScenarioError: A phase has client-level DP, but the counterpart has no clients; or there is no momentum to keep.
     """
     for phase in scenario.phases:
         if phase.settings.dp:
             raise ScenarioError(
-                f"phases.{phase.name}.dp: there are no clients to hide in central training; run the centralised "
-                "counterpart of a scenario without it"
+                f"phases.{phase.name}.dp: central training has no clients, so client-level DP does not apply; run the "
+                "centralised counterpart of a scenario without it"
             )
     parts = [list(part) for _, part in groupby(scenario.phases, lambda phase: _learned(scenario, phase))]
     names = ["central"] if len(parts) == 1 else [f"central_{part[-1].name}" for part in parts]
@@ -66,7 +66,7 @@ def _learned(scenario: Scenario, phase: Phase) -> tuple[Named, Named]:
 
 
 def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentum: bool) -> Phase:
-    """One phase of central training in place of several that learn the same."""
+    """One phase of central training that replaces several phases with the same task and network."""
     passes = sum(_passes(phase, sizes) for phase in phases)
     first, last = phases[0], phases[-1]
     rounds, before = max(1, round(passes)), sum(phase.rounds for phase in phases)
@@ -81,7 +81,7 @@ def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentu
     )
     if keep_momentum and not (local.is_plain_sgd and local.momentum):
         raise ScenarioError(
-            f"--keep-momentum: phase '{last.name}' has none to keep; give it local.momentum, or leave it out"
+            f"--keep-momentum: phase '{last.name}' has no momentum; set its local.momentum, or leave out the option"
         )
     only = build_algorithm(last).trains_only if last.train == "all" else last.train
     return CentralPhase(
@@ -104,7 +104,7 @@ def _of_any_phase(chosen: Named) -> Named:
 
 
 def _passes(phase: Phase, sizes: np.ndarray) -> float:
-    """How often a phase trains on each sample, on average."""
+    """The average number of times that a phase trains on each sample."""
     local = typical(phase.local)
     distinct, counts = np.unique(build_algorithm(phase).training_sizes(sizes), return_counts=True)
     trained = [sum(map(sum, batches_of_steps(local, int(size)))) for size in distinct]

@@ -1,4 +1,4 @@
-"""Parts of a scenario that are chosen by name and have options of their own: penalties, server optimizers, tasks."""
+"""Parts of a scenario that are chosen by name and have options: penalties, server optimisers, tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from rayfl.user_code import report_as_theirs
 
 
 class Component(BaseModel):
-    """A part with options of its own: `"adam"` or `{ name = "adam", lr = 0.1 }`.
+    """A part with options: `"adam"` or `{ name = "adam", lr = 0.1 }`.
 
     Attributes:
-        name: What the scenario calls it.
+        name: Its name in the scenario.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -28,16 +28,16 @@ class Component(BaseModel):
 
 
 def build_component(registry: Registry, base: Any, chosen: Any, default: str = "") -> Any:
-    """The component that a scenario chose.
+    """Builds the component that a scenario chose.
 
     Args:
-        registry: Of registered names; any other is an import path.
+        registry: The registered names; any other name is an import path.
         base: The class that it must derive from.
         chosen: A name, or a table with `name` and options.
-        default: What a table without a name stands for; by default it must have one.
+        default: The name in a table without one; by default a table must have one.
 
     Raises:
-        ScenarioError: The name is unknown or names something else, or an option is unknown or out of range.
+        ScenarioError: The name is unknown or is no such component, or an option is unknown or out of range.
     """
     if isinstance(chosen, Mapping) and "name" not in chosen:
         if not default:
@@ -51,19 +51,19 @@ def build_component(registry: Registry, base: Any, chosen: Any, default: str = "
 
 
 def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_known: Sequence[str] = ()) -> Any:
-    """Makes a component or an algorithm with the options that a scenario gives.
+    """Makes a component or an algorithm with the options from a scenario.
 
     Args:
         kind: Its class.
-        options: By name.
-        where: The key that they stand under, for errors.
-        also_known: Further names that errors may suggest.
+        options: Options by name.
+        where: Their key path, for errors.
+        also_known: Other names that errors may suggest.
 
     Raises:
         ScenarioError: An option is unknown or out of range, or the class raised.
     """
     try:
-        # strict, so that neither true nor "1" passes for the number 1; as JSON, so that a list passes for a tuple
+        # strict rejects true and "1" for the number 1; JSON accepts a list for a tuple
         return kind.model_validate_json(to_json(options), strict=True)
     except ValidationError as error:
         raise ScenarioError(explain(error, kind, options, where and f"{where}.", also_known)) from None
@@ -73,7 +73,7 @@ def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_kn
 
 
 def component_field(registry: Registry, base: Any, default: str = "") -> Any:
-    """The annotation of an algorithm's field that holds a component; arguments as for `build_component`."""
+    """The annotation for a field with a component; arguments as for `build_component`."""
 
     def validate(value: Any) -> Any:
         if isinstance(value, base):
@@ -87,5 +87,5 @@ def component_field(registry: Registry, base: Any, default: str = "") -> Any:
 
 
 def _public_name(kind: type) -> str:
-    """Rooms export the bases of their parts: `rayfl.tasks.Task` is of the module `rayfl.tasks.task`."""
+    """The exported name: packages export their base classes, such as `rayfl.tasks.Task` from `rayfl.tasks.task`."""
     return f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"

@@ -1,4 +1,4 @@
-"""python -m rayfl.data_report, also `rayfl data`: prints and draws how a scenario's data is split among its clients."""
+"""python -m rayfl.data_report, also `rayfl data`: prints and draws the split of a scenario's data among its clients."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ examples:
   {prog} my/own.toml --clients
 """
 
-PERCENTILES = {"least": 0, "25 %": 25, "median": 50, "75 %": 75, "most": 100}
+PERCENTILES = {"min": 0, "25 %": 25, "median": 50, "75 %": 75, "max": 100}
 """Columns of the overview."""
 
 SHOWN = 3
-"""Of each client's classes."""
+"""Number of classes to show for each client."""
 
 WIDE = 10_000
-"""Characters in a line about a client: no terminal's width folds its name."""
+"""Width of a line about a client, whatever the terminal: names are never folded."""
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.data_report") -> int:
@@ -49,14 +49,12 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.da
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
-    parser = command_parser(prog, "Print and draw how a scenario's data is split among its clients.", EXAMPLES)
+    parser = command_parser(prog, "Print and draw the split of a scenario's data among its clients.", EXAMPLES)
     add_scenario(parser, "scenario")
     parser.add_argument(
-        "--clients", action="store_true", help="print a line for every client too, with its name and classes"
+        "--clients", action="store_true", help="also print a line for every client, with its name and classes"
     )
-    parser.add_argument(
-        "--out", type=Path, metavar="FILE.png", help="where the picture goes (default: SCENARIO-split.png)"
-    )
+    parser.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: SCENARIO-split.png)")
     return parser
 
 
@@ -88,9 +86,9 @@ def _carry_out(options: argparse.Namespace) -> int:
         measured |= {"classes": facts.classes, "distance": facts.distances}
     console.print(_overview(measured))
     if facts.distances is None:
-        console.print("labels are no classes; data.labels_by makes some of them", highlight=False)
+        console.print("labels are not classes; data.labels_by can derive classes from them", highlight=False)
     else:
-        console.print("distance: total variation between a client's classes and those of all", highlight=False)
+        console.print("distance: total variation between the classes of a client and of all clients", highlight=False)
     if options.clients:
         Console(width=WIDE).print(_by_client(measured, store.client_names, facts))
     picture = options.out or Path(f"{scenario.name}-split.png")
@@ -102,7 +100,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             pictures.append(picture.with_name(f"{picture.stem}-images.png"))
             draw_sheet(images, title, store.provenance, scenario.data_seed, pictures[-1])
     except OSError as error:
-        raise ResourceError(f"--out: {picture} cannot be written ({error.strerror or error})") from error
+        raise ResourceError(f"--out: cannot write {picture} ({error.strerror or error})") from error
     for path in pictures:
         console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
     return 0

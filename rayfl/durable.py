@@ -21,16 +21,16 @@ def _sync(path: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yields a temporary path beside `path` to write to; at the end of the block it is synced and becomes `path`.
+    """Yields a temporary path next to `path` to write to; at the end of the block it is synced and renamed to `path`.
 
-    The file gets the mode that a newly created file has in this process, whatever the library that writes it prefers.
-    If the block raises, the temporary file is removed and whatever was at `path` stays as it was.
+    The file gets the mode of a newly created file in this process, whichever library writes it. If the block raises,
+    the temporary file is removed and `path` is left unchanged.
 
     Args:
         path: The file to write.
 
     Yields:
-        An empty file in the same folder, under a name that nobody else uses.
+        The path of an empty file in the same folder, under a unique name.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -51,7 +51,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
     Args:
         path: The file to write.
-        content: What it holds; NaN and infinities are refused, since JSON has none.
+        content: The content; NaN and infinities raise ValueError, since JSON has none.
     """
     with atomic_write(path) as temporary:
         temporary.write_text(as_json(content), encoding="utf-8")

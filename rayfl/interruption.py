@@ -1,4 +1,4 @@
-"""SIGTERM, which job schedulers and container runtimes send, ends a run as Ctrl-C does, with Ray or without."""
+"""SIGTERM, sent by job schedulers and container runtimes, ends a run like Ctrl-C, with or without Ray."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Terminated(KeyboardInterrupt):
 
 
 class StopRequested(KeyboardInterrupt):
-    """Somebody stopped a submitted run before its first round."""
+    """A submitted run was stopped before its first round."""
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether somebody ended the run, rather than anything going wrong."""
+    """Whether the run was interrupted on purpose, as opposed to a failure."""
     return isinstance(error, KeyboardInterrupt | SystemExit)
 
 
@@ -35,12 +35,12 @@ class Interrupts:
         self._at_first: Callable[[], None] | None = None
 
     def check(self) -> None:
-        """Raises again what was raised before: a library that was at work then may have swallowed the exception."""
+        """Raises the exception of a signal again: the library that was running then may have swallowed it."""
         if self._raised:
             self.raise_last()
 
     def raise_last(self) -> None:
-        """Raises the last signal that arrived, if one did, whether or not it was raised then."""
+        """Raises the exception of the last signal, if there was one, even if it was raised before."""
         if self._last is not None:
             raise EXCEPTIONS[self._last]
 
@@ -49,8 +49,8 @@ class Interrupts:
         """Within the block, the first signal is not raised, but the second one is.
 
         Args:
-            at_first: Called at the first signal; the main thread may be anywhere, so it should hardly do more than take
-                a note.
+            at_first: Called at the first signal. The main thread may be anywhere, so it should do little more than
+                record the signal.
         """
         self._at_first = at_first
         try:
@@ -59,7 +59,7 @@ class Interrupts:
             self._at_first = None
 
     def cause_of(self, error: BaseException) -> BaseException:
-        """What an error comes from: Ray replaces what a signal's handler raises by a plain KeyboardInterrupt."""
+        """The exception behind an error: Ray replaces exceptions from signal handlers by a plain KeyboardInterrupt."""
         if self._last is None or not isinstance(error, KeyboardInterrupt):
             return error
         return EXCEPTIONS[self._last]()
@@ -77,8 +77,8 @@ class Interrupts:
 def interruptible() -> Iterator[Interrupts]:
     """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block, and Terminated when SIGTERM does.
 
-    A handler that the program has set stays in place; Ray's, which would exit at once, is replaced. Python delivers
-    signals only to the main thread, so in any other thread this does nothing.
+    A handler that the program has set stays in place; the handler of Ray, which would exit at once, is replaced. Python
+    delivers signals only to the main thread, so in any other thread this does nothing.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
@@ -96,9 +96,9 @@ def interruptible() -> Iterator[Interrupts]:
 
 
 def handlers_installed_again() -> None:
-    """Makes Python's handlers those of the process again: a library in another thread may have put its own before them.
+    """Reinstalls Python's signal handlers, in case a library in another thread has put its own in front of them.
 
-    Ray's prints a trace of the stack before it passes the signal on. Does nothing but in the main thread.
+    Ray's handler prints a stack trace before it passes the signal on. Only has an effect in the main thread.
     """
     if threading.current_thread() is threading.main_thread():
         for number in EXCEPTIONS:
@@ -109,7 +109,7 @@ def handlers_installed_again() -> None:
 def sigterm_handler_kept() -> Iterator[None]:
     """Restores the program's SIGTERM handler after the block; for `ray.init`, which replaces it.
 
-    If the program has none, Ray's stays: it exits, and so stops what Ray has started.
+    If the program has none, the handler of Ray stays: it exits, which stops everything that Ray has started.
     """
     before: Any = signal.getsignal(signal.SIGTERM)
     try:

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use: who needs one of them does not wait for all, nor for PyTorch."""
+"""Imports public names of a package on first use, so importing one name does not load all of them, or PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Makes the `__getattr__` of a package.
 
     Args:
-        package: Its dotted name.
+        package: The dotted name of the package.
         homes: The module of each name.
     """
 

@@ -1,4 +1,4 @@
-"""From a scenario to a job: data, networks and checks, before anything starts."""
+"""Turns a scenario into a job: data, networks and checks, before anything starts."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from rayfl.tasks.building import build_task, task_key
 
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
-    """Loads the data, builds the networks, and checks everything that can be checked before a host starts.
+    """Loads the data, builds the networks, and makes every check that is possible before a host starts.
 
     Args:
         scenario: The scenario as loaded from files and overrides.
-        data_dir: Where the real data is.
+        data_dir: The folder with real data.
 
     Returns:
         The job, and the initial model of its last phase on the CPU.
@@ -82,7 +82,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
 
 
 def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[FlatModel]]:
-    """The workload and the initial model of each phase; phases that train the same share them."""
+    """The workload and initial model of each phase, shared by phases with the same task, network and evaluation."""
     shared: list[tuple[tuple[Named, Named, object], Workload, FlatModel]] = []
     workloads, models = [], []
     for phase in scenario.phases:
@@ -98,7 +98,7 @@ def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[
 
 def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Workload, FlatModel]:
     task, network = build_task(scenario, phase), scenario.model_of(phase)
-    if store.views and task.views == 1:  # which are of tasks that compare several
+    if store.views and task.views == 1:  # only tasks that compare views use them
         store = replace(store, views=())
         try_batches(store)
     try:
@@ -112,5 +112,5 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
 
 
 def model_key(phase: Phase) -> str:
-    """The key that names a phase's network."""
+    """The key of the network of a phase."""
     return "model" if phase.model is None else f"phases.{phase.name}.model"

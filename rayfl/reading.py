@@ -1,4 +1,4 @@
-"""What a damaged file makes its reader raise, as one error that names the file."""
+"""Turns any exception from reading a damaged file into one error that names the file."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any
 from rayfl.errors import DataError, RayflError
 
 _SHOWN = 300
-"""Characters of a reader's own words."""
+"""Characters of the original message to show."""
 
 
 @contextmanager
 def reading(file: Path | str, kind: str = "", error: type[RayflError] = DataError) -> Iterator[None]:
-    """Makes one error of whatever the block raises while it reads a file.
+    """Turns any exception of a block that reads a file into one error.
 
-    Readers of other libraries have no common exception for a damaged file: pyarrow, Pillow, NumPy and PyTorch alone
-    raise two dozen kinds, MemoryError and RecursionError among them. What raises here is taken for damage, so the
-    block should hold little else than the reading. Errors of rayfl pass.
+    Libraries have no common exception for a damaged file: pyarrow, Pillow, NumPy and PyTorch alone raise two dozen
+    kinds, including MemoryError and RecursionError. Every exception counts as damage, so the block should do little
+    else than read. Errors of rayfl pass unchanged.
 
     Args:
-        file: What is read, for the message.
-        kind: What it is read as: "as Parquet". Nothing where the name says so.
-        error: What is raised.
+        file: The file, for the message.
+        kind: The format: "as Parquet". Empty if the file name makes it clear.
+        error: The type of error to raise.
 
     Raises:
         RayflError: Names the file.
@@ -36,7 +36,7 @@ def reading(file: Path | str, kind: str = "", error: type[RayflError] = DataErro
         raise
     except Exception as raised:
         failed = f"{file}: cannot be read{f' {kind}' if kind else ''}"
-        if isinstance(raised, OSError) and raised.errno is not None:  # without a number it is a library's, for damage
+        if isinstance(raised, OSError) and raised.errno is not None:  # libraries raise it without one for damage
             raise error(f"{failed} ({raised.strerror})") from raised
         raise error(f"{failed}, truncated or corrupt? ({_said(raised)})") from raised
 
@@ -45,12 +45,12 @@ def read_json_object(file: Path, error: type[RayflError] = DataError) -> dict[st
     """The content of a file with one JSON object.
 
     Raises:
-        RayflError: There is no such file, or it is damaged; names it.
+        RayflError: The file does not exist or is damaged; names the file.
     """
     with reading(file, "as JSON", error):
         found = json.loads(file.read_text(encoding="utf-8"))
         if not isinstance(found, dict):
-            raise ValueError(f"it holds a {type(found).__name__}, no object")
+            raise ValueError(f"it holds a {type(found).__name__} instead of an object")
         return found
 
 

@@ -1,4 +1,4 @@
-"""Objects by name: a short registered name, or `package.module:object` for a user's own; type hints check options."""
+"""Finds objects by registered name, or by `package.module:object` for user code; type hints validate their options."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggests what a misspelt name, or one that others use (`learning_rate`), may have meant.
+    """Suggests known names for a misspelt name, or for one that other simulators use (`learning_rate`).
 
     Returns:
-        `did you mean 'a' or 'b'?`, or the list of all known names where none is similar.
+        `did you mean 'a' or 'b'?`, or the list of all known names if none is similar.
     """
     known = sorted(known)
     if (meant := MEANT.get(name.lower())) in known:
@@ -47,7 +47,7 @@ def import_object(path: str) -> Any:
     """
     module_name, _, attribute = path.partition(":")
     if not attribute or not all(part.isidentifier() for part in module_name.split(".")):
-        raise ScenarioError(f"'{path}' is no import path; write 'package.module:object'")
+        raise ScenarioError(f"'{path}' is not an import path; write 'package.module:object'")
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
@@ -64,11 +64,11 @@ def import_object(path: str) -> Any:
 class Registry:
     """Objects of one kind by name.
 
-    Values are import paths, so that listing the names imports nothing.
+    Values are import paths, so listing the names imports nothing.
 
     Args:
-        kind: What the objects are, for messages: "model", say.
-        paths: From each name to its import path.
+        kind: The kind of object, for messages: "model", for example.
+        paths: Import paths by name.
     """
 
     def __init__(self, kind: str, paths: Mapping[str, str]) -> None:
@@ -83,14 +83,16 @@ class Registry:
 
         Raises:
             ScenarioError: The name is not registered (similar names are suggested), the object cannot be imported, or
-                it is a function or class of Python itself, which `os:system` shows should not be called on trial.
+                it is a function or class of Python itself, such as `os:system`, which must never be called.
         """
         if name in self._paths:
             return import_object(self._paths[name])
         if ":" in name:
             found = import_object(name)
             if _is_pythons_own(found) or _is_pythons_own_module(name.partition(":")[0]):
-                raise ScenarioError(f"{self.kind} '{name}': is part of Python and no {self.kind}, so it was not called")
+                raise ScenarioError(
+                    f"{self.kind} '{name}': is part of Python and not a {self.kind}, so it was not called"
+                )
             return found
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"
@@ -98,7 +100,7 @@ class Registry:
 
 
 def _is_pythons_own_module(name: str) -> bool:
-    """Whether it is a module of Python, in which libraries may have replaced something: Ray does print, W&B exit."""
+    """Whether it is a module of Python. Libraries may have replaced objects in it: Ray replaces print, W&B exit."""
     file = getattr(sys.modules.get(name), "__file__", None)
     own = name.partition(".")[0] in sys.stdlib_module_names
     return own and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
@@ -112,27 +114,27 @@ def _is_pythons_own(found: Any) -> bool:
         return False
     package = (found.__module__ or "builtins").split(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None)
-    # A user's module may have the name of one of Python's.
+    # a user's module may have the name of a module of Python
     return package in sys.stdlib_module_names and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
 
 
 def call_with_options(
     target: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any], where: str
 ) -> Any:
-    """Calls `target` with the options that a scenario gives it, and with what rayfl knows where it asks for that.
+    """Calls `target` with the options from a scenario, and with those arguments from rayfl that its signature names.
 
     Args:
-        target: A class or function, possibly a user's own.
+        target: A class or function, possibly user code.
         options: Plain values from the scenario; `target` must accept all of them, by name or by `**kwargs`.
-        given: What rayfl knows (the number of classes, say). It is not validated, and each argument is passed only
-            where the signature names it and `options` does not.
+        given: Arguments from rayfl, such as the number of classes. They are not validated; each is passed only if the
+            signature names it and `options` does not.
         where: Key path of the options, for messages.
 
     Returns:
-        What `target` returns.
+        The value that `target` returns.
 
     Raises:
-        ScenarioError: An option is unknown, missing or does not fit its annotation, or `target` raised something.
+        ScenarioError: An option is unknown, missing or does not fit its annotation, or `target` raised an exception.
     """
     validated = check_options(target, options, given, where)
     named, _ = _parameters(target, where)
@@ -141,30 +143,29 @@ def call_with_options(
         return target(**arguments)
     except RayflError:
         raise
-    except (Exception, SystemExit) as error:  # a user's own code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything
         raise ScenarioError(report_as_theirs(error, f"{where}: {_name(target)}")) from None
 
 
 def check_options(
     target: Callable[..., Any], options: Mapping[str, Any], known: Iterable[str], where: str
 ) -> dict[str, Any]:
-    """Checks the options of a target that is not called yet.
+    """Checks options without calling the target.
 
-    Each is validated, and converted, by pydantic against the annotation of its parameter: `beta: PositiveFloat`,
+    Pydantic validates and converts each against the annotation of its parameter: `beta: PositiveFloat`,
     `mode: Literal["zeros", "reflect"]`.
 
     Args:
-        target: What will be called with them.
-        options: From the scenario, hence plain values.
+        target: The class or function that takes the options.
+        options: Plain values from the scenario.
         known: Names of the arguments that rayfl will provide.
-        where: The key path of the options, which errors name.
+        where: Key path of the options, for errors.
 
     Returns:
-        The options as their annotations want them.
+        The options, converted to their annotations.
 
     Raises:
-        ScenarioError: An option that `target` does not take or that does not fit its annotation, or a required one that
-            is missing.
+        ScenarioError: An option is unknown to `target` or does not fit its annotation, or a required one is missing.
     """
     named, any_other = _parameters(target, where)
     validated: dict[str, Any] = {}
@@ -179,7 +180,7 @@ def check_options(
             for path, sentence in in_words(error, value).items():
                 wrong.append(f"{'.'.join(map(str, (where, key, *path)))}: {sentence}")
         except PydanticSerializationError as error:
-            wrong.append(f"{where}.{key}: is nested too deeply or no plain value ({error})")
+            wrong.append(f"{where}.{key}: is nested too deeply or not a plain value ({error})")
     if wrong:
         raise ScenarioError("\n".join(wrong))
     provided = {*known, *options}
@@ -190,7 +191,7 @@ def check_options(
 
 
 def asks_for(target: Callable[..., Any], argument: str) -> bool:
-    """Whether the signature names this argument, so that `call_with_options` passes it where rayfl knows it."""
+    """Whether the signature names this argument, so `call_with_options` passes it if rayfl provides it."""
     return argument in _signature(target, argument).parameters
 
 
@@ -226,7 +227,7 @@ def default_options(target: Callable[..., Any], known: Iterable[str], where: str
 def _parameters(
     target: Callable[..., Any], where: str
 ) -> tuple[dict[str, inspect.Parameter], inspect.Parameter | None]:
-    """The parameters that can be given by name, and `**options` where there is such a one."""
+    """The parameters that can be given by name, and the `**options` parameter if there is one."""
     parameters = _signature(target, where).parameters.values()
     named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     return named, next((p for p in parameters if p.kind is p.VAR_KEYWORD), None)
@@ -235,7 +236,7 @@ def _parameters(
 def _signature(target: Callable[..., Any], where: str) -> inspect.Signature:
     try:
         return inspect.signature(target, eval_str=True)
-    except Exception:  # an annotation may hold any expression: a name imported for type checkers alone, say
+    except Exception:  # an annotation can be any expression, such as a name imported only for type checkers
         pass
     try:
         return inspect.signature(target)
@@ -244,7 +245,7 @@ def _signature(target: Callable[..., Any], where: str) -> inspect.Signature:
 
 
 def _validated(value: Any, annotation: Any) -> Any:
-    """Converts a value to its annotation; leaves it alone where the annotation means nothing to pydantic.
+    """Converts a value to its annotation; returns it unchanged if pydantic does not understand the annotation.
 
     Raises:
         ValidationError: The value does not fit.
@@ -253,8 +254,8 @@ def _validated(value: Any, annotation: Any) -> Any:
     if annotation is inspect.Parameter.empty or isinstance(annotation, str):
         return value
     try:
-        # Strict, so that neither true nor "1" passes for the number 1; as JSON, for in Python's own terms being strict
-        # means that no list passes for a tuple, and no text for a path.
+        # strict rejects true and "1" for the number 1; JSON accepts a list for a tuple and text for a path, which
+        # strict validation of Python objects would reject
         return TypeAdapter(annotation).validate_json(to_json(value), strict=True)
     except (PydanticUserError, PydanticUndefinedAnnotation):
         return value

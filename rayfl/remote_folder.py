@@ -1,4 +1,4 @@
-"""Folders at URIs: object stores and distributed file systems, as pyarrow reaches them; loads pyarrow once it must."""
+"""Folders at URIs: object stores and distributed file systems, through pyarrow, which is loaded on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit, urlunsplit
 from rayfl.errors import ResourceError, ScenarioError
 
 WRITTEN_WHOLE = ("abfs", "gcs", "s3")
-"""Kinds of file systems in which a file appears when it is complete; elsewhere it is renamed then."""
+"""File systems in which a file appears only when it is complete; elsewhere it is renamed at the end."""
 
 REQUESTS_AT_ONCE = 16
 
@@ -32,8 +32,8 @@ class RemoteFile:
     """A file in a remote folder.
 
     Attributes:
-        path: From the folder on.
-        modified: When it was written, in seconds since 1970, by the clock of whoever keeps it.
+        path: Path relative to the folder.
+        modified: Time of the last write, in seconds since 1970, by the clock of the file system.
     """
 
     path: str
@@ -42,15 +42,16 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class RemoteFolder:
-    """A folder that a URI names; it need not exist. Cheap to send: every process opens it anew, with what pyarrow finds
-    in its environment for credentials.
+    """A folder at a URI, which need not exist.
+
+    Cheap to send: every process opens it again, with the credentials that pyarrow finds in its environment.
 
     Attributes:
         uri: `s3://bucket/runs?region=eu-west-1`, `gs://...`, `hdfs://...`, `file:///...`. Options of the file system
             are in its query.
 
     Raises:
-        ScenarioError: The URI holds a secret, which would be printed and written with it.
+        ScenarioError: The URI contains a secret, which would be printed and recorded.
     """
 
     uri: str
@@ -60,9 +61,9 @@ class RemoteFolder:
         secret = next((name for name, _ in parse_qsl(parts.query, True) if _SECRET.search(name)), None)
         if parts.password is not None or secret:
             raise ScenarioError(
-                f"'{parts.scheme}://…{parts.path}': a URI is printed and recorded, so it must hold no credentials "
-                f"({secret or 'user:password@'}): leave them out, and put them where {parts.scheme} looks for them, "
-                "such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                f"'{parts.scheme}://…{parts.path}': a URI is printed and recorded, so it must not contain credentials "
+                f"({secret or 'user:password@'}): set them where {parts.scheme} looks for them instead, such as "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
 
     def __str__(self) -> str:
@@ -73,7 +74,7 @@ class RemoteFolder:
         return RemoteFolder(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
 
     def read(self, path: str) -> bytes | None:
-        """The content of a file, None where there is none.
+        """The content of a file, None if there is none.
 
         Raises:
             ResourceError: It cannot be read.
@@ -86,7 +87,7 @@ class RemoteFolder:
                 return None
 
     def write(self, path: str, content: bytes | BinaryIO) -> None:
-        """Writes a file, which is there once it is complete, instead of any that was there.
+        """Writes a file, or replaces one; it appears only when it is complete.
 
         Raises:
             ResourceError: It cannot be written.
@@ -101,7 +102,7 @@ class RemoteFolder:
             files.create_dir(parent)
             try:
                 _copy(source, files, temporary)
-                if files.type_name == "hdfs" and _is_file(files, place):  # which renames onto nothing
+                if files.type_name == "hdfs" and _is_file(files, place):  # HDFS does not rename onto a file
                     files.delete_file(place)
                 files.move(temporary, place)
             except BaseException:
@@ -110,16 +111,16 @@ class RemoteFolder:
                 raise
 
     def holds(self, path: str) -> bool:
-        """Whether there is a file.
+        """Whether the folder has a file.
 
         Raises:
-            ResourceError: Nobody answers.
+            ResourceError: The file system does not answer.
         """
         with self._opened("look for", path) as (files, place):
             return _is_file(files, place)
 
     def files(self) -> list[RemoteFile]:
-        """All files in the folder and below it, none where it does not exist.
+        """All files in the folder and below it; none if it does not exist.
 
         Raises:
             ResourceError: They cannot be listed.
@@ -135,7 +136,7 @@ class RemoteFolder:
             ]
 
     def remove(self, paths: Collection[str]) -> None:
-        """Removes files; those that are gone already are no matter.
+        """Removes files; ignores those that do not exist.
 
         Raises:
             ResourceError: One of them cannot be removed.
@@ -145,10 +146,10 @@ class RemoteFolder:
                 pass
 
     def check_writable(self) -> None:
-        """Writes a file for a moment.
+        """Writes and removes a temporary file as a check.
 
         Raises:
-            ResourceError: That cannot be done.
+            ResourceError: The folder is not writable.
         """
         probe = f"{_PROBE}{uuid.uuid4().hex}"
         self.write(probe, b"rayfl checks that it can write here\n")
@@ -163,26 +164,26 @@ class RemoteFolder:
 
     @contextmanager
     def _opened(self, verb: str, path: str) -> Iterator[tuple[Any, str]]:
-        """The file system, and where in it a path of this folder is; its errors in our words."""
+        """The file system, and the place of a path of this folder in it; reports its errors as ResourceError."""
         try:
             files, root = _file_system(self.uri)
             yield files, f"{root}/{path}".rstrip("/")
-        except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own errors are of these kinds, too
+        except (OSError, ValueError, NotImplementedError) as error:  # errors of pyarrow derive from these
             said = " ".join(str(error).strip().partition("\n")[0].split()).rstrip(".")
             place = f"{path}' in '{self.uri}" if path and not path.startswith(_PROBE) else self.uri
             raise ResourceError(f"cannot {verb} '{place}': {said}") from None
 
 
 def located(place: str | Path) -> Path | RemoteFolder:
-    """An absolute path, or a remote folder where the text is a URI.
+    """An absolute path, or a remote folder if the text is a URI.
 
     Raises:
-        ScenarioError: It is a Path that was made of a URI.
+        ScenarioError: It is a Path made from a URI.
     """
     if isinstance(place, str) and "://" in place:
         return RemoteFolder(place)
     if isinstance(place, Path) and _COLLAPSED.match(str(place)):
-        raise ScenarioError(f"'{place}': a Path cannot hold a URI; give it as text")
+        raise ScenarioError(f"'{place}': a Path cannot represent a URI; pass it as a string")
     return Path(place).absolute()
 
 
@@ -190,9 +191,9 @@ def local(place: str | Path, key: str, why: str) -> Path:
     """An absolute path.
 
     Args:
-        place: As it was given.
-        key: What it is, for the message.
-        why: Why it cannot be at a URI, and what to do instead.
+        place: A path, or possibly a URI.
+        key: Name of the argument, for the message.
+        why: Why it cannot be a URI, and what to do instead, for the message.
 
     Raises:
         ScenarioError: It is a URI.

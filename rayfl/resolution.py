@@ -45,10 +45,10 @@ def resolve(scenario: Scenario) -> Scenario:
 
 
 def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
-    """Has clients scored with their own models where they train alone.
+    """Scores clients with their own models if a phase trains them alone.
 
     Raises:
-        ScenarioError: Something else that it asks for is about the global model.
+        ScenarioError: Another option of the evaluation requires the global model.
     """
     evaluation = scenario.evaluation
     alone = next((phase.name for phase in scenario.phases if isinstance(phase, LocalPhase)), None)
@@ -56,7 +56,7 @@ def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
         return evaluation
     if "client_model" in evaluation.model_fields_set:
         raise ScenarioError(
-            f"evaluation.client_model: 'global' scores a model that no client of phase '{alone}' trains; leave it out"
+            f"evaluation.client_model: 'global' scores a model that no client trains in phase '{alone}'; leave it out"
         )
     try:
         return Evaluation.model_validate({**dict(evaluation), "client_model": "personal"})
@@ -68,7 +68,7 @@ def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
 
 
 def with_local_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the optimizers that train clients, and of the weights of their samples.
+    """Writes out every option of the clients' optimisers, and of the weights of their samples.
 
     Raises:
         ScenarioError: A name is unknown, an optimizer cannot train clients, or an option is unknown or out of range.
@@ -95,7 +95,7 @@ def _with_defaults(local: Local, where: str) -> Local:
 
 
 def with_model_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the scenario's model, and of those that phases have of their own.
+    """Writes out every option of the scenario's model, and of models of single phases.
 
     Raises:
         ScenarioError: The name is unknown, or an option is unknown, missing or out of range.

@@ -1,4 +1,4 @@
-"""`rayfl.Result`: what a run returns to the program that started it."""
+"""`rayfl.Result`: the result of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rayfl.planning.headline import Headline
 
 SHOWN = 5
-"""How many of the last evaluated rounds a notebook shows."""
+"""Number of the last evaluated rounds that a notebook shows."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -25,10 +25,10 @@ class Result:
     """The result of a run; a notebook shows its last rounds and its curves.
 
     Attributes:
-        scenario: The scenario as it ran, with every default written out.
+        scenario: The scenario as it ran, with every default.
         metrics: One row per evaluated round: the columns of `rayfl.report.columns.METRICS`, then reported scalars.
         state_dict: The final model, with PyTorch's names and layout, on the CPU.
-        directory: The folder with the run's records; for a run at a URI, a copy that exists as long as the result.
+        directory: The folder with the records; for a run at a URI, a copy that exists as long as the result.
         uri: Where the records are, for a run at a URI; else None.
 
     Example:
@@ -92,11 +92,11 @@ class Result:
         return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
 
     def _headline(self) -> Headline | None:
-        """The metric that ranks the run's rounds, from its records; None if they are gone."""
+        """The metric that ranks rounds, from the records; None if they are gone."""
         from rayfl.planning.headline import Headline
 
         try:
             environment = json.loads((self.directory / "environment.json").read_text(encoding="utf-8"))
             return Headline.from_record(environment["headline"])
-        except (OSError, ValueError, KeyError, TypeError):  # printing a result must not fail because of its folder
+        except (OSError, ValueError, KeyError, TypeError):  # a missing folder must not prevent printing a result
             return None

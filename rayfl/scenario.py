@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     """The command; `exit_status` explains what it returns. Wrong options exit with 2.
 
     Args:
-        arguments: Those of the command; by default the program's.
+        arguments: The arguments of the command; by default those of the program.
         prog: The command as the user typed it.
         resumes: As for `parser`.
     """
@@ -54,11 +54,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     if not (options.list or options.name or options.resume):
         of_command.error("name a scenario, or use --list")
     if options.more is not None and (not options.resume or options.name or options.more < 1):
-        of_command.error("--more: goes with --resume alone, and is a number of rounds above 0")
+        of_command.error("--more: only works with --resume, and must be a number of rounds above 0")
     if options.resume and (options.show or options.list):
         of_command.error("--resume: has no effect with --show and --list; leave it out")
     if options.show and options.centralised:
-        of_command.error("--show loads no data, which --centralised needs to count the passes; leave one of them out")
+        of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
     check_centralised(of_command, options)
     return exit_status(lambda: _carry_out(options))
 
@@ -68,11 +68,11 @@ def parser(prog: str, resumes: bool = False) -> argparse.ArgumentParser:
 
     Args:
         prog: The command as the user typed it.
-        resumes: Whether the first argument is a run to go on with, as for `rayfl resume`.
+        resumes: Whether the first argument is a run to resume, as for `rayfl resume`.
     """
-    again = "a run's folder or URI: go on from its last checkpoint; its own scenario need not be named again"
+    again = "the folder or URI of a run to continue from its last checkpoint, by default with its own scenario"
     if resumes:
-        parser = command_parser(prog, "Go on with a run that was interrupted, killed or lost.", RESUMING)
+        parser = command_parser(prog, "Continue a run that was interrupted, killed or lost.", RESUMING)
         parser.add_argument("resume", type=folder_or_uri, metavar="run", help=again)
         parser.set_defaults(show=False)
     else:
@@ -105,7 +105,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         check_scenario(scenario)
         print(scenario.to_toml(), end="")
     else:
-        from rayfl.simulation import run  # PyTorch is loaded only where it is needed
+        from rayfl.simulation import run  # loads PyTorch
 
         run(
             options.name,

@@ -1,4 +1,4 @@
-"""What a user's own schedule imports; see `examples/own_schedule.py`."""
+"""The public names for writing your own schedule; see `examples/own_schedule.py`."""
 
 from __future__ import annotations
 

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 Backend = Literal["ray", "inline"]
 
-DATA = "but rayfl reads it from this machine's disk: name a folder"
+DATA = "but rayfl reads it from the disk of this machine: use a folder"
 
 
 class Session:
     """Runs scenarios one after another and keeps Ray and the worker processes between runs; a context manager.
 
-    Workers are reused if the next run needs as many of them, with the same [resources] and [numerics] and the same
-    code of your own. Otherwise they are replaced, as they are after a run that failed or was stopped early. Results
-    have the same bits as those of `rayfl.run`. Use a session from one thread.
+    The next run reuses the workers if it has the same number of them, the same [resources] and [numerics], and the same
+    user code. Otherwise they are replaced, as they are after a run that failed or was stopped early. Results have the
+    same bits as those of `rayfl.run`. Use a session from one thread.
 
     Args:
         backend: As for `rayfl.run`.
@@ -89,7 +89,7 @@ class Session:
         self._stack.__exit__(kind, error, trace)
 
     def close(self) -> None:
-        """Ends the workers, and the connection to Ray if the session made it. A later run starts them again."""
+        """Ends the workers, and the connection to Ray if the session made it; a later run starts them again."""
         self.__exit__(None, None, None)
 
     def run(
@@ -162,9 +162,9 @@ class Session:
         mirror: Mirror | None = None,
     ) -> Result:
         kept = self._cluster()
-        if kept and loaded.start is None:  # a start that has to run first may wait for other programs
+        if kept and loaded.start is None:  # a start that must run first may wait for other programs
             kept.connect_early(self._address, loaded.resources.dashboard)
-        # loads PyTorch, which takes as long as Ray takes to start meanwhile
+        # loading PyTorch takes about as long as Ray takes to start in the meantime
         from rayfl.lifecycle.launch import Launch, carry_out
 
         launch = Launch(

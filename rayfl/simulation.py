@@ -49,7 +49,7 @@ def run(
             program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
         out: Where to create the run's folder, as `<out>/<name>-<time>`: a path, or a URI such as `s3://bucket/runs`
             for clusters without a shared file system; see docs/how-to/resume.md.
-        folder: The run's folder, as a path or URI, instead of a new one in `out`.
+        folder: The folder of the run, as a path or URI, instead of a new one in `out`.
         data_dir: The folder with real data; by default RAYFL_DATA or ~/.cache/rayfl/data.
         callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
         starts: Where to keep the models of scenarios that others start from; by default `starts` in $RAYFL_CACHE or

@@ -1,14 +1,14 @@
-"""Counter-based random streams: a draw depends on the scenario's seed and on what it is for, never on order.
+"""Counter-based random streams: a draw depends on the seed of the scenario and its purpose, never on order.
 
 A stream is a Philox generator (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011) whose
-128-bit key is a hash of (seed, purpose, counters...). Two hosts that ask for the same key draw the same numbers, and
-no stream is shared, so neither placement nor the order of client updates can change a result.
+128-bit key is a hash of (seed, purpose, counters...). Two hosts with the same key draw the same numbers, and no stream
+is shared, so neither placement nor the order of client updates can change a result.
 
-A purpose is any text that says what the numbers are for: `initial` (the initial parameters), `partition`, `cohort` or,
-in a client update, `order` (of samples), `augment` and `model` (dropout), to name some of rayfl's own.
+A purpose is any text that describes the use of the numbers. Examples are `initial` (the initial parameters),
+`partition`, `cohort` and, in a client update, `order` (of samples), `augment` and `model` (dropout).
 
-The bytes of a key and the raw words of its generator are the same on every platform. What NumPy and PyTorch make of
-them (permutations, normal variates) may change with their versions.
+The bytes of a key and the raw words of its generator are the same on every platform. Draws that NumPy and PyTorch
+derive from them (permutations, normal variates) may change with their versions.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
 
     Args:
         seed: The scenario's seed.
-        purpose: What the numbers are for.
-        counters: Whatever tells the streams of this purpose apart, such as phase and round.
+        purpose: The use of the numbers.
+        counters: Numbers that distinguish streams of this purpose, such as phase and round.
 
     Example:
         >>> from rayfl.data import stream
@@ -38,14 +38,14 @@ def stream(seed: int, purpose: str, *counters: int) -> np.random.Generator:
         >>> first == stream(0, "my noise", 4).normal()
         False
     """
-    key: Any = _Key(_digest(seed, purpose, counters))  # NumPy takes it, though its type hints do not say so
+    key: Any = _Key(_digest(seed, purpose, counters))  # NumPy accepts it, despite its type hints
     return np.random.Generator(np.random.Philox(key))
 
 
 def torch_seed(seed: int, purpose: str, *counters: int) -> int:
     """Returns a seed in [0, 2**63) for a PyTorch generator; arguments as for `stream`.
 
-    PyTorch's CPU generator uses the low 32 bits of its seed alone. Among a million client updates some hundred pairs
+    PyTorch's CPU generator uses only the low 32 bits of its seed. Among a million client updates about a hundred pairs
     therefore share their dropout masks, though they never share a `stream`.
     """
     return int.from_bytes(_digest(seed, purpose, counters)[:8], "little") >> 1
@@ -58,7 +58,7 @@ def client_stream(
 
     Args:
         seed: The scenario's seed.
-        purpose: What the numbers are for.
+        purpose: The use of the numbers.
         phase: Index of the phase.
         round: Number of the round.
         client: The client's id.
@@ -76,7 +76,7 @@ def client_torch_seed(
 
 
 def _client_counters(phase: int, round: int, client: int, exchange: int, request: int) -> tuple[int, ...]:
-    """The first request of the first exchange has the key of the client update: most rounds have no other."""
+    """The counters of a request. The first one of the first exchange, often the only one, has the update's key."""
     first = exchange == 0 and request == 0
     return (phase, round, client) if first else (phase, round, client, exchange, request)
 
@@ -88,13 +88,13 @@ def _digest(seed: int, purpose: str, counters: tuple[int, ...]) -> bytes:
 
 
 class _Key(ISeedSequence):
-    """The key of a generator; given as `key`, NumPy would first ask the operating system for a seed."""
+    """The key of a generator. With NumPy's argument `key` it would first ask the operating system for a seed."""
 
     def __init__(self, digest: bytes) -> None:
         self._words = np.frombuffer(digest, "<u8")
 
     def generate_state(self, n_words: int, dtype: Any = np.uint64) -> np.ndarray:
-        """The two words of the key, whatever number is asked for: Philox wants no other."""
+        """The two words of the key, for any `n_words`: Philox asks for two."""
         return self._words
 
 

@@ -1,4 +1,4 @@
-"""What other simulators and papers call the keys of a scenario, for messages about unknown ones."""
+"""Names of scenario keys in other simulators and papers, for messages about unknown keys."""
 
 from __future__ import annotations
 
@@ -37,4 +37,4 @@ _OTHER_NAMES = {
 }
 
 MEANT = {other: key for key, others in _OTHER_NAMES.items() for other in others.split()}
-"""From another name to ours."""
+"""The key for each of these names."""

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 LARGEST_DENOMINATOR = 2**62
-"""Of a probability that is kept exactly."""
+"""Probabilities with a denominator up to this one are exact."""
 
 
 def uniform(size: int, bits: int) -> np.ndarray:
@@ -32,14 +32,14 @@ def below(bound: int, size: int) -> np.ndarray:
 
 
 def chosen(size: int, probability: Fraction) -> np.ndarray:
-    """[size] bool, each true with this probability, independently; with up to 2^-62 less, where it has more digits."""
+    """[size] bool, independently true with this probability, or up to 2^-62 less if its denominator is larger."""
     if probability.denominator > LARGEST_DENOMINATOR:
         probability = Fraction(math.floor(probability * LARGEST_DENOMINATOR), LARGEST_DENOMINATOR)
     return below(probability.denominator, size) < probability.numerator
 
 
 def permutation(size: int) -> np.ndarray:
-    """[size] int64, every order equally likely."""
+    """[size] int64, all orders equally likely."""
     while True:
         keys = uniform(size, 63)
         order = np.argsort(keys)
@@ -48,5 +48,5 @@ def permutation(size: int) -> np.ndarray:
 
 
 def generator() -> np.random.Generator:
-    """A generator for draws on which no account rests, such as those of augmentations."""
+    """A generator for draws that no privacy accounting depends on, such as augmentations."""
     return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))

@@ -1,4 +1,4 @@
-"""Rewords pydantic's errors for the person who wrote what is wrong."""
+"""Rewords pydantic's errors for users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 KeyPath = tuple[int | str, ...]
-"""Where a value lies in nested tables and lists: ("phases", 0, "rounds")."""
+"""The place of a value in nested tables and lists: ("phases", 0, "rounds")."""
 
 _OWN_WORDS = {
     "missing": "is missing",
@@ -16,17 +16,17 @@ _OWN_WORDS = {
     "tuple_type": "must be a list",
     "too_short": "must not be empty",
 }
-"""In place of pydantic's messages that speak of Python's types."""
+"""Replacements for pydantic's messages about Python types."""
 
 
 def in_words(
     error: ValidationError, given: Any, unknown_key: Callable[[KeyPath], str] = lambda path: "unknown key"
 ) -> dict[KeyPath, str]:
-    """Pydantic's error about `given`, for the person who wrote it: what is allowed, and what was given.
+    """Rewords an error of pydantic for the user: the allowed values, and the given one.
 
     Args:
-        error: What pydantic said of `given`.
-        given: What the user wrote.
+        error: The error about `given`.
+        given: The values that the user wrote.
         unknown_key: Makes the sentence about a key that does not exist, from its path.
 
     Returns:
@@ -37,7 +37,7 @@ def in_words(
     details = error.errors(include_url=False)
     for detail in details:
         if detail["type"] == "too_short" and any(_within(other["loc"], detail["loc"]) for other in details):
-            continue  # pydantic leaves wrong elements out, and then finds too few
+            continue  # pydantic leaves out wrong elements, and then finds too few
         missing = detail["type"] == "missing"
         path, value = _locate(detail["loc"], given, missing)
         if detail["type"] == "extra_forbidden":
@@ -69,7 +69,7 @@ def _shortened(text: str, longest: int = 200) -> str:
 
 
 def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]:
-    """The part of an error's location that was written, and what is there; pydantic adds the tags of unions to it."""
+    """The part of an error's location that the user wrote, and its value: pydantic adds the tags of unions."""
     path: KeyPath = ()
     for depth, key in enumerate(location):
         try:

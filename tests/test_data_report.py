@@ -129,7 +129,7 @@ def named() -> Any:
 @pytest.mark.parametrize(
     ("name", "more", "said"),
     [
-        ("prices", "clients = 3", "labels are no classes; data.labels_by makes some of them"),
+        ("prices", "clients = 3", "labels are not classes; data.labels_by can derive classes from them"),
         ("prices", 'clients = 3\npartition = "shards"\nlabels_by = "quantiles"', "distance: total variation"),
         ("owned", "", "3 clients with 20 to 20 training samples"),
     ],

@@ -51,7 +51,7 @@ def test_where_nothing_is_near_all_that_is_known_is_listed() -> None:
 
 
 def test_a_module_or_attribute_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ScenarioError, match=r"':thing' is no import path; write 'package\.module:object'"):
+    with pytest.raises(ScenarioError, match=r"':thing' is not an import path; write 'package\.module:object'"):
         SHAPES.resolve(":thing")
     with pytest.raises(ScenarioError, match=r"cannot import 'no_such:thing': .*PYTHONPATH"):
         SHAPES.resolve("nowhere")
@@ -322,13 +322,10 @@ def test_what_a_target_raises_is_told_as_its_own() -> None:
     ("error", "message"),
     [
         (SystemExit(2), "tried to exit the process (SystemExit: 2)"),
-        (MemoryError(), "asks for more memory than there is (MemoryError)"),
+        (MemoryError(), "ran out of memory (MemoryError)"),
         (
             RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"),
-            (
-                "asks for more memory than there is "
-                "(DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes)"
-            ),
+            ("ran out of memory (DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes)"),
         ),
     ],
 )

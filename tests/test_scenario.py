@@ -129,11 +129,11 @@ def test_wrong_use_exits_with_2_and_the_usage(
         (["tiny", "model=lenet", "--backend", "inline"], "error: unknown model 'lenet'; did you mean 'lenet5'"),
         (["tiny", "phases.0.cohort=9", "--backend", "inline"], "error: phases.cyclic.cohort: 9 clients per round"),
         (["tiny", "phases.1.local.lr=3e38", "--backend", "inline"], "phase 'federated', round 3: "),
-        (["tiny", "--out", "my_arrays.py/runs"], "my_arrays.py/runs': Not a directory; name another one with --out"),
-        (["tiny", "--out", "a" * 300, "--backend", "inline"], "File name too long; name another one with --out"),
+        (["tiny", "--out", "my_arrays.py/runs"], "my_arrays.py/runs': Not a directory; choose another one with --out"),
+        (["tiny", "--out", "a" * 300, "--backend", "inline"], "File name too long; choose another one with --out"),
         (["tiny", "--data-dir", "gone", "--backend", "inline"], "error: --data-dir: there is no folder 'gone'"),
         (["tiny", "numerics.threads=100000", "--backend", "inline"], "error: numerics.threads: 100000 were asked for"),
-        (["tiny", "--out", "my_arrays.py"], "my_arrays.py': File exists; name another one with --out"),
+        (["tiny", "--out", "my_arrays.py"], "my_arrays.py': File exists; choose another one with --out"),
     ],
 )
 def test_errors_are_one_message_on_stderr_and_exit_1(

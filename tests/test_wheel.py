@@ -82,7 +82,7 @@ def test_the_installed_package_copies_its_examples_and_they_run(programs: Path, 
     )
     assert (again.returncode, again.stderr) == (
         1,
-        "error: cannot copy the examples to 'mine': File exists; name a new folder\n",
+        "error: cannot copy the examples to 'mine': File exists; choose a new folder\n",
     )
 
 

@@ -1,1 +1,1 @@
-"""What finished runs say about why a start helps; and the papers' theory beside simulations of it."""
+"""Analyses of finished runs, on why a start helps, and theory from the papers next to simulations of it."""

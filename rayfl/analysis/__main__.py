@@ -1,4 +1,4 @@
-"""python -m rayfl.analysis, also `rayfl analyse`: what finished runs say about why a start helps."""
+"""python -m rayfl.analysis, also `rayfl analyse`: analyses finished runs, to show why a start helps."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from rayfl.errors import ScenarioError
 
 EXAMPLES = """\
 examples:
-  {prog} gains runs/mine                             # again to go on where it was interrupted
+  {prog} gains runs/mine                             # again to continue after an interruption
   {prog} variance runs/random runs/cyclic weights=100 rounds=1,10,50 samples=1000
   {prog} landscape runs/mine models=initial,final points=11 --backend inline
   {prog} curve runs/mine target=0.5
 
-what each shows, and its options: docs/how-to/analyse.md
+docs/how-to/analyse.md explains the analyses and their options
 """
 
-AT_URI = "and every node reads the runs again and again: copy it to a folder that all of them see"
+AT_URI = "and every node reads the runs repeatedly: copy it to a folder that all nodes can access"
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
@@ -33,44 +33,44 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
     if options.hosts is not None and options.hosts < 1:
-        of_command.error("--hosts: at least 1")
+        of_command.error("--hosts: must be at least 1")
     if options.hosts is not None and options.backend == "inline":
         of_command.error("--hosts: has no effect with --backend inline; leave it out")
-    return exit_status(lambda: _carry_out(options), "interrupted: the same command goes on where it stopped")
+    return exit_status(lambda: _carry_out(options), "interrupted: run the same command again to continue")
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
     parser = command_parser(
-        prog, "Analyse finished runs: a Parquet file and a picture in the first one's folder.", EXAMPLES
+        prog, "Analyse finished runs: write a Parquet file and a picture to the folder of the first run.", EXAMPLES
     )
     parser.add_argument(
         "name", help="convex, curve, gains, heterogeneity, landscape, ntk, probe, variance, or your own"
     )
     parser.add_argument(
-        "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and the analysis's options"
+        "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and options of the analysis"
     )
     parser.add_argument(
         "--backend",
         choices=["ray", "inline"],
         default="ray",
-        help="ray (default), spread over a cluster; or inline, in this process; results are the same",
+        help="ray (default), on a cluster; or inline, in this process; results are the same",
     )
-    parser.add_argument("--address", help="a Ray cluster's address, as for rayfl run")
+    parser.add_argument("--address", help="address of a Ray cluster, as for rayfl run")
     parser.add_argument(
         "--hosts",
         type=int,
         metavar="N",
-        help="share the work among N processes (default: as many as there is room for)",
+        help="number of worker processes (default: as many as the cluster has room for)",
     )
     parser.add_argument(
-        "--out", type=folder_or_uri, metavar="DIR", help="where analyses/ goes (default: the first run's folder)"
+        "--out", type=folder_or_uri, metavar="DIR", help="where to create analyses/ (default: folder of the first run)"
     )
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+        help="the folder with real data (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
     )
     return parser
 
@@ -92,9 +92,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     if not runs:
         raise ScenarioError("name the folder of a run")
     if analysis.most_runs is not None and len(runs) > analysis.most_runs:
-        raise ScenarioError(
-            f"'{options.name}' takes at most {analysis.most_runs} runs at once, and these are {len(runs)}"
-        )
+        raise ScenarioError(f"'{options.name}' takes at most {analysis.most_runs} runs at once; you named {len(runs)}")
     out = local(options.out or runs[0].path, "--out", AT_URI)
     launch = Launch(options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out)
     carry_out(analysis, runs, launch, Console())
@@ -102,7 +100,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 
 def _option(text: str) -> tuple[str, Any]:
-    """`rounds=1,10` as a key and a value: as TOML, else as a list of TOML, else as text, or a list of texts."""
+    """Parses `rounds=1,10` into a key and a value: as TOML, else as a list of TOML values, else as text or texts."""
     key, _, raw = (part.strip() for part in text.partition("="))
     for candidate in (raw, f"[{raw}]"):
         try:

@@ -1,4 +1,4 @@
-"""What every analysis is: its options, the units of work that it falls into, and the picture of what they found."""
+"""The base class of analyses: options, units of work, and a picture of the results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ analyses = Registry(
 
 Row = dict[str, Any]
 Open = Callable[[int], OpenedRun]
-"""Prepares a run, by its position on the command line."""
+"""Opens a run by its position on the command line."""
 
 
 def listed(value: Any) -> Any:
@@ -42,12 +42,12 @@ Rounds = Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)]
 
 
 class Unit(NamedTuple):
-    """A part of an analysis that is computed at once, on any host.
+    """A part of an analysis that is computed at once, in any worker process.
 
     Attributes:
-        run: Position of its run among those that are analysed.
-        name: Unique in the analysis, and part of a file's name.
-        at: What of the run it is about: a round, a panel and its row.
+        run: Position of its run on the command line.
+        name: Unique name within the analysis, used in a file name.
+        at: Its subject within the run: a round, or a panel and its row.
     """
 
     run: int
@@ -58,11 +58,11 @@ class Unit(NamedTuple):
 class Analysis(Component, ABC):
     """An analysis of finished runs; its fields are its options, `key=value` on the command line.
 
-    What a unit finds depends on the runs and the options alone, so any host may compute it, in any order.
+    The result of a unit depends only on the runs and the options, so any worker process may compute it, in any order.
 
     Attributes:
-        most_runs: How many runs it takes at once.
-        title: What the picture shows, for its heading.
+        most_runs: Largest number of runs at once; None for any number.
+        title: Heading of the picture.
     """
 
     most_runs: ClassVar[int | None] = None
@@ -70,20 +70,20 @@ class Analysis(Component, ABC):
 
     @abstractmethod
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
-        """Checks what can be checked without data, and divides the work.
+        """Makes all checks that need no data, and divides the work.
 
         Raises:
-            ScenarioError: The options do not fit the runs, or a run cannot be analysed so.
-            DataError: A run lacks something.
+            ScenarioError: The options do not fit the runs, or a run does not support this analysis.
+            DataError: A run lacks required files.
         """
 
     @abstractmethod
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        """In words, what the units take; printed before they begin."""
+        """Describes the cost of the units, to be printed before they begin."""
 
     @abstractmethod
     def compute(self, unit: Unit, open: Open) -> list[Row]:
-        """Computes a unit: rows of the same columns, whichever unit."""
+        """Computes a unit; the rows of all units have the same columns."""
 
     @abstractmethod
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:

@@ -1,12 +1,12 @@
-"""python -m rayfl.analysis.audit_privacy: attacks a private run of rayfl, and compares what it learns with the account.
+"""python -m rayfl.analysis.audit_privacy: attacks a private run, and compares the result with its accounted epsilon.
 
 One run with many canaries (Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run", NeurIPS 2023):
-the training samples of a client are canaries, each of which a fair coin leaves in or replaces by a null record. The
-attacker knows the canaries and the trained model, and guesses the coins that it is most certain of. How many guesses
-are right bounds epsilon from below, with a confidence that covers all chance, the attack's own included.
+the training samples of a client are canaries, each of which a fair coin includes or replaces by a null record. The
+attacker knows the canaries and the trained model, and guesses the coins of which it is most certain. The number of
+correct guesses bounds epsilon from below, with a confidence that covers all randomness, including that of the attack.
 
-Canaries are as strong as they can be: each has the largest gradient that clipping lets through, along an axis of its
-own, so that the attacker reads off every axis how much it was moved.
+The canaries are as strong as possible: each has the largest gradient that clipping allows, along a separate axis, so
+the attacker can read from every axis how far it moved.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Sha
 from rayfl.models.network import Network
 
 FAR = 1e4
-"""Target of a canary, so far away that its gradient is clipped however far training has come."""
+"""Target of a canary, so far away that its gradient is always clipped."""
 
 
 def canaries(number: int, coins_seed: int) -> Dataset:
-    """One client, whose samples are unit vectors with a far target, or null records: zeros, which have no gradient.
+    """One client with samples that are unit vectors with a far target, or null records: zeros, with no gradient.
 
     Args:
-        number: How many canaries.
-        coins_seed: Decides which of them are left in.
+        number: Number of canaries.
+        coins_seed: Seed that decides which of them are included.
     """
     left_in = coins(number, coins_seed)
     x = np.diag(left_in).astype(np.float32)
@@ -49,13 +49,13 @@ def canaries(number: int, coins_seed: int) -> Dataset:
 
 
 def coins(number: int, seed: int) -> np.ndarray:
-    """[number] bool: which canaries are left in; every one with probability 1/2, independently."""
+    """[number] bool: which canaries are included, each independently with probability 1/2."""
     drawn: np.ndarray = np.random.default_rng(seed).random(number) < 0.5
     return drawn
 
 
 class Axes(Network):
-    """A linear function without bias that begins at zero: its gradient at a canary lies along the canary's axis."""
+    """A linear function without bias, initially zero: its gradient at a canary lies along the axis of the canary."""
 
     def __init__(self, num_outputs: int = 1, input_shape: tuple[int, ...] = (1000,)) -> None:
         super().__init__()
@@ -72,14 +72,14 @@ def audited_run(number: int, epsilon: float, delta: float, seed: int, out: Path)
     """Trains privately on canaries.
 
     Args:
-        number: Of canaries.
-        epsilon: Target of the account.
-        delta: Of the account.
-        seed: Of coins, noise and batches.
-        out: Where the run's records go.
+        number: Number of canaries.
+        epsilon: Target epsilon of the run.
+        delta: Delta of the run.
+        seed: Seed of coins, noise and batches.
+        out: Where to write the records of the run.
 
     Returns:
-        [number] how far each axis was moved, and the epsilon that the run accounts for.
+        [number] the movement along each axis, and the epsilon that the run reports.
     """
     private = {"target_epsilon": epsilon, "max_grad_norm": 1.0, "delta": delta}
     scenario: dict[str, Any] = {
@@ -105,19 +105,19 @@ def audited_run(number: int, epsilon: float, delta: float, seed: int, out: Path)
 def lower_bound(
     moved: np.ndarray, left_in: np.ndarray, delta: float, confidence: float = 0.95
 ) -> tuple[float, int, int]:
-    """What the attack proves: with this confidence the run is not (epsilon, delta)-private for any smaller epsilon.
+    """Bounds epsilon: with this confidence the run is not (epsilon, delta)-private for any smaller epsilon.
 
-    It guesses of the most and of the least moved axes, as many each, for several numbers of guesses chosen beforehand;
-    the confidence is shared among these, so that the best of them may be taken.
+    The attack guesses the coins of equally many axes with the largest and the smallest movement, for several numbers of
+    guesses that are fixed in advance. The confidence is divided among these numbers, so the best of them is valid.
 
     Args:
-        moved: [number] how far each axis was moved.
+        moved: [number] the movement along each axis.
         left_in: [number] bool, the coins.
         delta: The delta at which epsilon is bounded.
-        confidence: That the bound holds.
+        confidence: Probability that the bound holds.
 
     Returns:
-        The bound, the number of guesses that gave it, and how many of these were right.
+        The bound, the number of guesses behind it, and the number of correct ones.
     """
     number, order = len(moved), np.argsort(-moved, kind="stable")
     tried = sorted({min(2 * round(share * number / 2), number) for share in (0.02, 0.1, 0.3, 1.0)})
@@ -130,11 +130,12 @@ def lower_bound(
 
 
 def p_value(number: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """A bound on the probability that a private run lets so many guesses be right (Theorem 5.2 there).
+    """A bound on the probability that so many guesses are correct for a private run (Theorem 5.2 there).
 
-    With delta = 0 the number of right guesses is at most that of `guesses` coins which fall right with probability
-    e^epsilon / (1 + e^epsilon) each. delta lets a run fail altogether: a failure that lifts the count by i, above a
-    threshold that it would have missed by less, has mass 2 number delta at most, spread over the i that it can lift.
+    With delta = 0 the number of correct guesses is at most that of `guesses` coins that each land right with
+    probability e^epsilon / (1 + e^epsilon). With probability delta a run may fail altogether: a failure that raises the
+    count by i, above a threshold that it would have missed by less, has a mass of at most 2 number delta, spread over
+    the possible values of i.
     """
     chance = 1 / (1 + math.exp(-epsilon))
     below = np.cumsum(binom.pmf(right - np.arange(1, right + 1), guesses, chance))
@@ -143,7 +144,7 @@ def p_value(number: int, guesses: int, right: int, epsilon: float, delta: float)
 
 
 def _smallest_epsilon(number: int, guesses: int, right: int, delta: float, failure: float) -> float:
-    """The largest epsilon that the number of right guesses refutes, to 1e-3; 0 if it refutes none."""
+    """The largest epsilon that the number of correct guesses refutes, to 1e-3; 0 if it refutes none."""
     low, high = 0.0, 50.0
     if p_value(number, guesses, right, low, delta) > failure:
         return 0.0
@@ -157,15 +158,15 @@ def main() -> int:
     """Runs the audit from the command line.
 
     Returns:
-        Exit status 0 if the attack's bound is not above the account's epsilon, else 1.
+        Exit status 0 if the bound is not above the accounted epsilon, else 1.
     """
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.analysis.audit_privacy", description=(__doc__ or "").splitlines()[0]
     )
-    parser.add_argument("--canaries", type=int, default=2000, help="how many (default: 2000)")
-    parser.add_argument("--epsilon", type=float, default=1.0, help="target of the account (default: 1)")
-    parser.add_argument("--delta", type=float, default=1e-5, help="of the account (default: 1e-5)")
-    parser.add_argument("--seed", type=int, default=0, help="of coins, noise and batches (default: 0)")
+    parser.add_argument("--canaries", type=int, default=2000, help="number of canaries (default: 2000)")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="target epsilon of the run (default: 1)")
+    parser.add_argument("--delta", type=float, default=1e-5, help="delta of the run (default: 1e-5)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of coins, noise and batches (default: 0)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="rayfl-") as folder:
         moved, accounted = audited_run(options.canaries, options.epsilon, options.delta, options.seed, Path(folder))

@@ -1,6 +1,6 @@
-"""The best convex combination of a round's local models: how much averaging leaves on the table.
+"""The best convex combination of a round's local models: how much accuracy averaging leaves on the table.
 
-FPS, section 6: the weights that minimise the test loss, an oracle and no method. The authors search by SGD with a rate
+FPS, section 6: the weights that minimise the test loss, an oracle rather than a method. The authors use SGD with a rate
 of 1e-5 through a softmax, which hardly moves; here it is exponentiated gradient on all samples, from several starts.
 """
 
@@ -29,10 +29,10 @@ class Convex(OfRounds):
     """The best convex combination of every round's local models, never worse than the averaged model.
 
     Attributes:
-        starts: From how many weights the search begins: the averaged model's, equal ones, then random ones.
-        steps: Of each search.
-        throughout: Use the best combination throughout training: from each the clients of the next round start, with
-            the run's cohorts and random streams. All rounds of a phase are then one unit.
+        starts: Number of initial weights: those of the averaged model, equal ones, then random ones.
+        steps: Steps of each search.
+        throughout: Whether to use the best combination throughout training: the clients of the next round start from
+            it, with the cohorts and random streams of the run. All rounds of a phase are then one unit.
     """
 
     title: ClassVar[str] = "The best convex combination of a round's local models"
@@ -46,7 +46,7 @@ class Convex(OfRounds):
         if not self.throughout:
             return units
         if self.rounds:
-            raise ScenarioError("rounds: with throughout all rounds of the last phase are trained; leave rounds out")
+            raise ScenarioError("rounds: throughout trains all rounds of the last phase; leave rounds out")
         for run in runs:
             if run.scenario.phases[-1].schedule != "parallel":
                 raise ScenarioError(f"throughout: the last phase of '{run.path}' is not parallel; leave throughout out")

@@ -1,7 +1,7 @@
-"""Learning curves smoothed, what it takes to reach a target, and the final metric against the switch to federation.
+"""Smoothed learning curves, the cost of reaching a target, and the final metric against the switch to federation.
 
-CyclicFL: curves are smoothed by Savitzky and Golay's filter (window 41, order 3), a cubic is fitted to the final
-accuracy over the round of the switch, and clients are counted by how many batches they own.
+As in CyclicFL: a Savitzky-Golay filter (window 41, order 3) smooths curves, a cubic is fitted to the final accuracy
+over the round of the switch, and a histogram counts clients by their number of batches.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from rayfl.planning.cohort import expected_cohort_size
 from rayfl.report.recorded_metrics import read_rows
 
 CUBIC = 4
-"""Different switches that a cubic takes."""
+"""Number of different switches that a cubic requires."""
 
 
 class Curve(Analysis):
     """Smoothed curves of runs, their batches per client, and their final metric over the round of the switch.
 
     Attributes:
-        window: Of the filter, in evaluated rounds; odd.
-        order: Of its polynomial.
-        target: A value of the headline metric; which round reaches it, after how many bytes and client updates.
-        batch_size: By which clients' batches are counted; by default that of the last phase.
+        window: Window of the filter, in evaluated rounds; odd.
+        order: Order of its polynomial.
+        target: A value of the headline metric; the analysis prints the round that reaches it, with its bytes and client
+            updates.
+        batch_size: Batch size for counting the clients' batches; by default that of the last phase.
     """
 
     title: ClassVar[str] = "Learning curves"
@@ -59,7 +60,7 @@ class Curve(Analysis):
         return [Unit(number, f"run{number}") for number in range(len(runs))]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        return f"the data of {len(units)} runs is loaded to count batches; nothing is trained or evaluated"
+        return f"loading the data of {len(units)} runs to count batches; no training or evaluation"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run = open(unit.run)
@@ -122,14 +123,14 @@ class Curve(Analysis):
 def first_reaching(
     rows: Sequence[Mapping[str, Any]], target: float, higher_is_better: bool = True
 ) -> Mapping[str, Any] | None:
-    """The first evaluated round whose value, not smoothed, is as good as a target."""
+    """The first evaluated round with an unsmoothed value as good as a target."""
     sign = 1 if higher_is_better else -1
     points = (row for row in rows if row["round"] is not None)
     return next((row for row in points if sign * row["value"] >= sign * target), None)
 
 
 def switch_of(run: RunFolder) -> int:
-    """How many rounds come before the last phase."""
+    """Number of rounds before the last phase."""
     return run.plans[-1].first_round - 1
 
 

@@ -14,7 +14,7 @@ from rayfl.models.slot import Slot
 
 TINY = 1e-10
 SAME = 1e-6
-"""Below this share of the models' distances, models count as equal, or as lying on one line."""
+"""Below this share of the distances between models, they count as equal, or as lying on one line."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Plane:
 
     Attributes:
         origin: float64 [n].
-        x: float64 [n], where (1, 0) lies from there.
-        y: float64 [n], where (0, 1) lies.
+        x: float64 [n], the offset of (1, 0) from the origin.
+        y: float64 [n], the offset of (0, 1).
     """
 
     origin: np.ndarray
@@ -43,14 +43,14 @@ class Plane:
 
 
 def filter_normalised(weights: np.ndarray, layout: Sequence[Slot], rng: np.random.Generator) -> np.ndarray:
-    """A random direction, every filter of which has the norm of the model's own.
+    """A random direction with filters that have the norms of the model's filters.
 
-    A filter is a slice along the first axis of a tensor with at least two. Biases, batch norm's weights and buffers
-    stay as they are: their direction is 0.
+    A filter is a slice along the first axis of a tensor with at least two axes. Biases, batch norm weights and buffers
+    have direction 0.
 
     Args:
         weights: float32 [length of the model].
-        layout: Of the model.
+        layout: Layout of the model.
         rng: Draws a Gaussian direction.
 
     Returns:
@@ -68,13 +68,13 @@ def filter_normalised(weights: np.ndarray, layout: Sequence[Slot], rng: np.rando
 
 
 def slot_view(vector: np.ndarray, slot: Slot) -> np.ndarray:
-    """A tensor of a model vector, in PyTorch's shape; a view."""
+    """A view of a tensor in a model vector, in PyTorch's shape."""
     strides = [vector.itemsize * stride for stride in slot.strides]
     return np.lib.stride_tricks.as_strided(vector[slot.offset : slot.offset + slot.size], slot.shape, strides)
 
 
 def plane_through(first: np.ndarray, second: np.ndarray, third: np.ndarray) -> Plane:
-    """The plane through three models: the first is its origin, the second lies on its x axis; distances are true.
+    """The plane through three models: the first is its origin, the second is on its x axis; it preserves distances.
 
     Raises:
         ValueError: Two of them are equal, or all lie on one line.
@@ -95,14 +95,14 @@ def plane_of_trajectory(models: np.ndarray) -> Plane:
     """The plane through the last model along the first two principal components of the differences from it.
 
     Args:
-        models: [t, n], in order, the last one being the final one.
+        models: [t, n], in order; the last one is the final model.
 
     Raises:
         ValueError: They are equal, or lie on one line.
     """
     final = models[-1].astype(np.float64)
     differences = models[:-1] - final
-    values, vectors = np.linalg.eigh(differences @ differences.T)  # as small as the trajectory is short
+    values, vectors = np.linalg.eigh(differences @ differences.T)  # [t - 1, t - 1], small for a short trajectory
     if len(values) < 2 or values[-2] <= SAME**2 * values[-1]:
         raise ValueError("the models are equal, or lie on one line")
     x, y = (differences.T @ vectors[:, -place] / np.sqrt(values[-place]) for place in (1, 2))

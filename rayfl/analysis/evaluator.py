@@ -1,4 +1,4 @@
-"""Loss, headline metric and gradient of model vectors on chosen samples, outside of any round."""
+"""Loss, headline metric and gradient of model vectors on chosen samples, outside the rounds of a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH_NORMS = nn.modules.batchnorm._BatchNorm
 
 
 class Scores(NamedTuple):
-    """How good a model is.
+    """The scores of a model.
 
     Attributes:
         loss: The mean loss.
@@ -46,10 +46,10 @@ class Evaluator:
 
     Args:
         run: The run.
-        round: Any round whose model has the layout of those to evaluate.
-        samples: How many samples to draw, from a stream of their own; None for all.
-        on: `test`: the run's test samples. `train`: all clients' training samples.
-        client: Take this client's training samples only.
+        round: Any round with a model of the same layout as those to evaluate.
+        samples: Number of samples to draw, from a separate stream; None for all.
+        on: `test`: the test samples of the run. `train`: the training samples of all clients.
+        client: Take only the training samples of this client.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Evaluator:
         )
 
     def __len__(self) -> int:
-        """How many samples it evaluates on."""
+        """Number of samples."""
         return self._part.stop
 
     def score(self, vector: np.ndarray, re_estimate_on: Evaluator | None = None) -> Scores:
@@ -77,7 +77,7 @@ class Evaluator:
 
         Args:
             vector: [length of the model].
-            re_estimate_on: Has the samples on which batch norm's statistics are computed anew; None keeps the stored.
+            re_estimate_on: Its samples give new batch norm statistics; None keeps the stored ones.
         """
         self.model.load(as_tensor(vector))
         if re_estimate_on is not None:
@@ -95,7 +95,7 @@ class Evaluator:
         return loss, np.sum([gradient for _, gradient, _ in parts], axis=0) / total
 
     def batch_gradients(self, vector: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, float]]:
-        """The gradient of the mean loss of every batch of some size, and the batch's weight."""
+        """The gradient of the mean loss of every batch of the given size, and the weight of the batch."""
         for _, gradient, weight in self._gradients(vector, size):
             yield gradient / weight, weight
 
@@ -105,7 +105,7 @@ class Evaluator:
         task = self._workload.task
         for batch in self._batches(size):
             self.model.zero_gradient()
-            with torch.backends.cudnn.flags(enabled=False):  # which goes through an LSTM backwards when training only
+            with torch.backends.cudnn.flags(enabled=False):  # cuDNN's LSTM has gradients only in training mode
                 loss = task.loss(task.evaluated(batch), batch.y, "sum")
                 torch.autograd.backward(loss)
             yield float(loss.detach()), self.model.gradient.cpu().numpy().astype(np.float64), float(task.total(batch.y))
@@ -116,7 +116,7 @@ class Evaluator:
         return evaluation_batches(self._source, module, task, self._part, size, self._scenario.data_seed)
 
     def _re_estimate(self, on: Evaluator) -> None:
-        """Sets batch norm's statistics to their plain mean over the batches of other samples."""
+        """Sets the batch norm statistics to their plain mean over the batches of other samples."""
         module = self.model.module
         norms = [layer for layer in module.modules() if isinstance(layer, BATCH_NORMS)]
         momenta = [layer.momentum for layer in norms]
@@ -133,7 +133,7 @@ class Evaluator:
 
 
 def chosen_samples(run: OpenedRun, round: int, samples: int | None, on: str, client: int | None = None) -> Samples:
-    """Test samples or training samples, or some of them, drawn from a stream of their own; see `Evaluator`."""
+    """All or some test or training samples, drawn from a separate stream; see `Evaluator`."""
     store = run.workload(round).store
     whole = store.test if on == "test" else store.train
     rows = np.arange(len(whole))

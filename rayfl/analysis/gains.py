@@ -1,7 +1,7 @@
-"""What local training and aggregation each add to a round's accuracy.
+"""Splits the gain in accuracy of a round into the gains of local training and of aggregation.
 
 FPS, section 6: A(mean_t) = A(mean_(t-1)) + [sum_m p_m A(local_m) - A(mean_(t-1))] + [A(mean_t) - sum_m p_m A(local_m)],
-the local and the global gain. A negative local gain says that clients drift.
+with the local and the global gain in brackets. A negative local gain means that clients drift.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rayfl.analysis.run_folder import RunFolder
 class Gains(OfRounds):
     """Local and global gain of every round."""
 
-    title: ClassVar[str] = "What local training and aggregation add in a round"
+    title: ClassVar[str] = "Gains of local training and aggregation in a round"
 
     def evaluations(self, clients: float) -> float:
         return clients + 2
@@ -71,7 +71,7 @@ class Gains(OfRounds):
         found = []
         for name, own in zip(names_of(runs), by_run(rows, runs), strict=True):
             local, whole = (sum(row[key] for row in own) / len(own) for key in ("local_gain", "global_gain"))
-            found.append(f"gains    {name}: a round's mean local gain {local:+.4f}, global gain {whole:+.4f}")
+            found.append(f"gains    {name}: mean local gain per round {local:+.4f}, global gain {whole:+.4f}")
         return found
 
 

@@ -1,4 +1,4 @@
-"""How far apart clients' gradients are, and those of batches: the quantities of CyclicFL's analysis.
+"""Spread of gradients over clients and over batches: the quantities in the analysis of CyclicFL.
 
 CyclicFL (second version), assumptions 2 to 4: sigma^2 = E ||grad l_i(w; batch) - grad L_i(w)||^2, and
 (1/m) sum_i ||grad L_i(w) - grad L(w)||^2, bounded by beta^2 ||grad L(w)||^2 + zeta^2, where L is the mean of the L_i.
@@ -21,20 +21,20 @@ from rayfl.errors import ScenarioError
 
 QUANTITIES = {
     "gradient_norm": "norm of the gradient",
-    "client_spread": "clients around their mean",
-    "batch_spread": "batches around their client",
+    "client_spread": "spread of clients",
+    "batch_spread": "spread of batches within clients",
 }
 
 
 class Heterogeneity(Analysis):
-    """Norm of the gradient, spread of clients' gradients around it, and of batches' around their client's.
+    """Norm of the gradient, spread of clients' gradients around it, and spread of batches around their client.
 
-    Gradients are those of training samples, not augmented, in evaluation mode; every client counts once.
+    Gradients are on training samples without augmentation, in evaluation mode; all clients have the same weight.
 
     Attributes:
-        rounds: After which rounds, 0 being the start; by default the start, every end of a phase, and the end.
-        batch_size: Of the batches.
-        samples: How many of each client's samples; by default all.
+        rounds: Analyse the models after these rounds, 0 for the start; by default the start and the end of every phase.
+        batch_size: Batch size.
+        samples: Number of samples of each client; by default all.
     """
 
     title: ClassVar[str] = "Heterogeneity of gradients"
@@ -55,7 +55,7 @@ class Heterogeneity(Analysis):
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
         clients = sum(runs[unit.run].clients for unit in units)
-        return f"{len(units)} models, {2 * clients:,} passes over a client's samples, with gradients"
+        return f"{len(units)} models, {2 * clients:,} passes over the samples of a client, with gradients"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run, (round,) = open(unit.run), unit.at

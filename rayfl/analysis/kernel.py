@@ -1,4 +1,4 @@
-"""The kernel of a wide two-layer ReLU network, and how well labels carry over from one set of samples to another.
+"""The kernel of a wide two-layer ReLU network, and how well labels transfer from one set of samples to another.
 
 CyclicFL (first version), section III.C; Du et al., "Gradient Descent Provably Optimizes Over-parameterized Neural
 Networks", ICLR 2019, eq. 3.
@@ -12,19 +12,19 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 MOST = 20_000
-"""Samples of a set: a kernel of these takes 3.2 GB."""
+"""Largest number of samples in a set: their kernel takes 3.2 GB."""
 RIDGE = 1e-6
 """Added to the diagonal, as a share of its mean: parallel inputs make the kernel singular."""
 
 
 class Kappa(NamedTuple):
-    """How badly labels that were learned on P explain those of Q.
+    """How badly labels learned on P explain those of Q.
 
     Attributes:
         kappa: ||y_Q - y_(P to Q)||^2.
-        relative: kappa / ||y_Q||^2: 0 is perfectly transferable, 1 of no use, above 1 harmful.
+        relative: kappa / ||y_Q||^2: 0 is perfectly transferable, 1 useless, above 1 harmful.
         smallest_p: The smallest eigenvalue of the kernel of P.
-        smallest_q: Of Q.
+        smallest_q: The smallest eigenvalue of the kernel of Q.
     """
 
     kappa: float
@@ -34,7 +34,7 @@ class Kappa(NamedTuple):
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """float64 [n, d]: inputs, flattened, with norm 1; those that are zero stay so."""
+    """float64 [n, d]: flattened inputs with norm 1; zero inputs stay zero."""
     rows = x.reshape(len(x), -1).astype(np.float64)
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: np.ndarray = np.divide(rows, norms, out=rows, where=norms > 0)
@@ -42,14 +42,14 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 
 def arc_cosine(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """[n, m]: rho (pi - arccos rho) / (2 pi) of every pair of unit rows, rho their scalar product."""
+    """[n, m]: rho (pi - arccos rho) / (2 pi) of every pair of unit rows with scalar product rho."""
     rho = np.clip(p @ q.T, -1, 1)
     kernel: np.ndarray = rho * (np.pi - np.arccos(rho)) / (2 * np.pi)
     return kernel
 
 
 def kappa(x_p: np.ndarray, y_p: np.ndarray, x_q: np.ndarray, y_q: np.ndarray, ridge: float = RIDGE) -> Kappa:
-    """Compares labels of Q with what those of P say about them.
+    """Compares labels of Q with their predictions from those of P.
 
     Args:
         x_p: [n, d] unit rows.

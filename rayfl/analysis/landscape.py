@@ -1,8 +1,8 @@
 """The loss around models, in planes through the space of their weights.
 
 Around single models: Li et al., "Visualizing the Loss Landscape of Neural Nets", NeurIPS 2018 (filter-normalised random
-directions). Several models: the plane through three of them, into which others are projected. A trajectory: the first
-two principal components of its differences from the final model.
+directions). For several models: the plane through three of them, with others projected onto it. For a trajectory: the
+first two principal components of its differences from the final model.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from rayfl.models.slot import Slot
 from rayfl.streams import stream
 
 _REACH = 0.75
-"""How far a plane through several models is drawn to either side, as a share of their extent."""
+"""Range of the picture to either side in a plane through several models, as a share of their extent."""
 LEVELS = 20
 NEAR = 1e-3
-"""Distances below it are not worth a word in the picture."""
+"""The picture does not mention smaller distances."""
 PATH = "#d73027"
 
 Which = Literal["initial", "final"] | PositiveInt
@@ -47,7 +47,7 @@ class Marked(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """A plane, the ranges that are drawn, and the models in it."""
+    """A plane, the ranges of the picture, and the models in it."""
 
     plane: Plane
     xs: np.ndarray
@@ -59,17 +59,17 @@ class Landscape(Analysis):
     """The loss in planes through the space of model vectors.
 
     Attributes:
-        mode: `filter`: a panel around each model of each run, along random directions. `plane`: one panel through the
-            first three models, on which all others are projected. `trajectory`: a panel for each run with the path of
-            its kept models.
-        models: Which of each run: `initial`, `final`, or the number of a round.
-        points: Of a panel's side; odd, so that the given model is among them.
-        span: In `filter`, how far panels reach; 1 is as far as the filters' own norms.
-        on: The samples whose loss is drawn, the clients' training samples or the test samples.
-        samples: How many of them.
-        batch_norm: `stored` statistics, or `re_estimated` at every point on as many training samples.
+        mode: `filter`: a panel around each model of each run, along random directions. `plane`: one panel with the
+            plane through the first three models, and projections of all others. `trajectory`: a panel for each run with
+            the path of its kept models.
+        models: Models of each run: `initial`, `final`, or the number of a round.
+        points: Points per side of a panel; odd, so that the given model is one of them.
+        span: In `filter`, half the width of a panel, in units of the filter norms.
+        on: Whether to draw the loss on clients' training samples or on test samples.
+        samples: Number of these samples.
+        batch_norm: `stored` statistics, or `re_estimated` at every point on the same number of training samples.
         equal_levels: Whether panels share their contour levels.
-        seed: Of the random directions.
+        seed: Seed of the random directions.
     """
 
     title: ClassVar[str] = "Loss landscape"
@@ -86,21 +86,21 @@ class Landscape(Analysis):
 
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
         if self.points % 2 == 0:
-            raise ScenarioError(f"points: {self.points} is even, so that no point is the model; use {self.points + 1}")
+            raise ScenarioError(f"points: {self.points} is even, so no point is the model; use {self.points + 1}")
         if len(set(self.models)) < len(self.models):
-            raise ScenarioError("models: a plane through equal models is none; name each model once")
+            raise ScenarioError("models: equal models define no plane; name each model once")
         for run in runs:
             if self.mode == "trajectory":
                 if len(run.kept) < 3:
                     run.check_kept(range(1, run.rounds + 1))
-                    raise ScenarioError(f"'{run.path}': a trajectory takes at least 3 kept models")
+                    raise ScenarioError(f"'{run.path}': a trajectory requires at least 3 kept models")
             else:
                 if strange := [which for which in self.models if isinstance(which, int) and which > run.rounds]:
                     raise ScenarioError(f"models: '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
                 run.check_kept([_round(run, which) for which in self.models])
         number = len(runs) * len(self.models)
         if self.mode == "plane" and number < 3:
-            raise ScenarioError(f"models: a plane takes 3 models, and these are {number}; name more models or runs")
+            raise ScenarioError(f"models: a plane requires 3 models, and you named {number}; name more models or runs")
         panels = {"filter": number, "plane": 1, "trajectory": len(runs)}[self.mode]
         per_run = {"filter": len(self.models), "plane": 1, "trajectory": 1}[self.mode]
         return [
@@ -110,7 +110,7 @@ class Landscape(Analysis):
         ]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        again = ", each after as many for batch norm" if self.batch_norm == "re_estimated" else ""
+        again = ", each after the same number for batch norm" if self.batch_norm == "re_estimated" else ""
         return f"{len(units) * self.points:,} evaluations of {self.samples:,} samples{again}"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
@@ -131,7 +131,7 @@ class Landscape(Analysis):
         return rows
 
     def _of_panel(self, number: int) -> Which:
-        """A model of a panel, which says what network it is about."""
+        """A model of a panel, which determines its network."""
         return "final" if self.mode == "trajectory" else self.models[number % len(self.models)]
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
@@ -165,7 +165,7 @@ class Landscape(Analysis):
         return figure
 
     def _mark(self, axes: Axes, marked: Sequence[Mapping[str, Any]]) -> None:
-        """Draws the models; in planes through several, with a legend that names them."""
+        """Draws the models; in planes through several of them, with a legend."""
         if self.mode == "trajectory":
             axes.plot([row["x"] for row in marked], [row["y"] for row in marked], color=PATH, linewidth=1.2, marker="o",
                       markersize=3)  # fmt: skip
@@ -188,7 +188,7 @@ class Landscape(Analysis):
 
 
 def _labels(marked: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a legend calls models: with their distance from the plane, where they do not lie in it."""
+    """Labels of models in a legend, with their distance from the plane unless they lie in it."""
     return [row["model"] + (f" ({row['distance']:.2g} away)" if row["distance"] > NEAR else "") for row in marked]
 
 
@@ -206,14 +206,14 @@ def _row(
     unit: Unit, x: float, y: float, model: str | None = None, distance: float | None = None,
     loss: float | None = None, metric: float | None = None,
 ) -> Row:  # fmt: skip
-    """A row of the plane, or with `model` one that says where a model lies."""
+    """A row with a point of the plane, or with `model` one with the place of a model."""
     where = {"run": unit.run, "panel": unit.at[0], "x": x, "y": y}
     return where | {"model": model, "distance": distance, "loss": loss, "metric": metric}
 
 
 @cache
 def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Panel:
-    """A panel's plane, computed once per process."""
+    """The plane of a panel, computed once per process."""
     if analysis.mode == "filter":
         return _around(analysis, analysis.models[number % len(analysis.models)], runs[0])
     names = names_of([run.folder for run in runs])
@@ -234,7 +234,7 @@ def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Pan
         else:
             plane = plane_through(*list(vectors.values())[:3])
     except ValueError as error:
-        raise ScenarioError(f"models: {error}, so there is no plane through them; choose others") from None
+        raise ScenarioError(f"models: {error}, so they define no plane; choose others") from None
     marked = [Marked(label, *plane.project(vector.astype(np.float64))) for label, vector in vectors.items()]
     spans = [(min(values), max(values)) for values in ([one.x for one in marked], [one.y for one in marked])]
     sides = [high - low for low, high in spans]
@@ -258,22 +258,22 @@ def _around(analysis: Landscape, which: Which, run: OpenedRun) -> Panel:
 
 
 def _alike(models: Sequence[tuple[str, OpenedRun, int]]) -> dict[str, np.ndarray]:
-    """Models by label.
+    """Model vectors by label.
 
     Raises:
-        ScenarioError: They are of different networks.
+        ScenarioError: The models have different networks.
     """
     vectors = {label: run.vector(round) for label, run, round in models}
     layouts = {
         tuple((slot.name, slot.shape) for slot in run.workload(round).initial.layout) for _, run, round in models
     }
     if len(layouts) > 1:
-        raise ScenarioError("models: they are of different networks, which share no space of weights; choose others")
+        raise ScenarioError("models: they have different networks, so their weights are not comparable; choose others")
     return vectors
 
 
 def _possible(vector: np.ndarray, layout: Sequence[Slot]) -> np.ndarray:
-    """The vector with no variance of batch norm below 0, which lies beyond the models."""
+    """The vector without negative batch norm variances, which occur away from the models."""
     for slot in layout:
         if slot.name.endswith("running_var"):
             part = slice(slot.offset, slot.end)
@@ -289,7 +289,7 @@ def _surface(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray,
 
 
 def _scale(losses: Sequence[np.ndarray]) -> np.ndarray:
-    """Contour levels, evenly spaced in the logarithm of the loss, up to where it is ten times the smallest."""
+    """Contour levels, evenly spaced in the logarithm of the loss, up to ten times the smallest loss."""
     every = np.concatenate([surface[np.isfinite(surface)] for surface in losses])
     low = max(float(every.min()), 1e-4)
     high = min(float(every.max()), max(10 * low, float(np.percentile(every, 60))))

@@ -55,7 +55,7 @@ class Weights(NamedTuple):
 
 
 def draw_weights(seeds: int) -> Weights:
-    """Draws a, b and v from U[0, 2], [seeds] each; drawing more leaves the first ones the same."""
+    """Draws a, b and v from U[0, 2], [seeds] each; drawing more does not change the first ones."""
     a, b, v = np.random.default_rng(0).uniform(0, 2, (seeds, 3)).T
     return Weights(a, b, v)
 
@@ -68,8 +68,8 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
         rounds: Number of rounds.
         steps: Local steps in a client update.
         lr: Learning rate.
-        frozen_steps: How many steps at the start of each client update leave v fixed, as in FedBug with two modules. 0
-            is FedAvg; None keeps v fixed throughout, as FedBABU keeps its head.
+        frozen_steps: Steps at the start of each client update that leave v fixed, as in FedBug with two modules. 0 is
+            FedAvg; None keeps v fixed throughout, like the head in FedBABU.
 
     Returns:
         The global model at the start and after each round, [rounds + 1, seeds].
@@ -83,7 +83,7 @@ def simulate(start: Weights, rounds: int, steps: int, lr: float, frozen_steps: i
             a, b, v = history[-1]
             a_of_1, v_of_1 = _client_update(a, v, steps, lr, frozen_steps)
             b_of_2, v_of_2 = _client_update(b, v, steps, lr, frozen_steps)
-            # Each client returns the other's weight unchanged.
+            # each client returns the weight of the other one unchanged
             history.append(Weights((a_of_1 + a) / 2, (b + b_of_2) / 2, (v_of_1 + v_of_2) / 2))
     if not np.isfinite(history[-1]).all():
         raise ScenarioError(f"lr: training diverged with {lr:g}; choose a smaller one")
@@ -104,10 +104,10 @@ def _client_update(
 
 
 def gradient_flow_end(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where gradient flow on (first * last - 1)^2 ends, from positive weights.
+    """The limit of gradient flow on (first * last - 1)^2, from positive weights.
 
     The flow conserves D = first^2 - last^2, so it ends at sqrt((sqrt(D^2 + 4) +- D) / 2), whose product is 1. The paper
-    prints an extra factor of 1/2 in front of both. This is wrong: the product would be 1/4, which is not a minimum.
+    prints an extra factor of 1/2 in front of both, which is wrong: the product would be 1/4, which is not a minimum.
 
     Args:
         first: Initial weight of the first layer; any shape.
@@ -128,14 +128,14 @@ def contraction_bound(
 
     With s frozen steps, the bound is (1 + (1 - 2 lr last^2)^s cos^2(theta) (1 + alpha)) / 2, where theta is the angle
     between the local gradient, which is proportional to (last, first), and the axis of the last layer. The paper has
-    s = 0 and s = 1; each further frozen step shrinks what is left by the same factor again.
+    s = 0 and s = 1; each further frozen step shrinks the remainder by the same factor again.
 
     Args:
         first: Weight of the first layer at the minimum; any shape.
         last: Weight of the last layer at the minimum, of the same shape.
         lr: Learning rate.
-        frozen_steps: s. None, for a last layer that is always fixed, gives 1/2, the limit of many local steps.
-        alpha: How far the loss deviates from its linearisation. With 0, the bound is the ratio in the limit.
+        frozen_steps: s; None, for a last layer that is always fixed, gives 1/2, the limit of many local steps.
+        alpha: Deviation of the loss from its linearisation. With 0, the bound is the ratio in the limit.
     """
     if frozen_steps is None:
         return np.full_like(first, 0.5)
@@ -148,7 +148,7 @@ def contraction_ratio(history: Weights) -> np.ndarray:
     """Measures the ratio of the discrepancies |a - b| of successive rounds in a simulation.
 
     Args:
-        history: What `simulate` returns, [rounds + 1, seeds].
+        history: The result of `simulate`, [rounds + 1, seeds].
 
     Returns:
         [seeds], the median over the rounds after SETTLED; NaN if only rounding errors are left by then.
@@ -163,19 +163,19 @@ def contraction_ratio(history: Weights) -> np.ndarray:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints theory and simulation side by side; returns the exit code, 1 after an error."""
+    """Prints theory and simulation side by side; returns the exit status, 1 after an error."""
     parser = argparse.ArgumentParser(
         prog="python -m rayfl.analysis.linear_theory",
-        description="FedBug's two-client linear network: how fast clients come together, in theory and simulated.",
+        description="FedBug's two-client linear network: how fast clients agree, in theory and simulated.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--seeds", type=int, default=50, help="starts, drawn from U[0, 2]")
+    parser.add_argument("--seeds", type=int, default=50, help="number of starts, drawn from U[0, 2]")
     parser.add_argument("--rounds", type=int, default=80, help=f"at least {LOSS_ROUND}")
     parser.add_argument("--steps", type=int, default=50, help="local steps of a client update")
     parser.add_argument("--lr", type=float, default=0.1)
     given = parser.parse_args(arguments)
     if given.seeds < 1 or given.rounds < LOSS_ROUND or given.steps < 1 or given.lr <= 0:
-        parser.error(f"--seeds and --steps need 1 or more, --rounds {LOSS_ROUND} or more, --lr more than 0")
+        parser.error(f"--seeds and --steps must be at least 1, --rounds at least {LOSS_ROUND}, --lr above 0")
     try:
         table = comparison(given.seeds, given.rounds, given.steps, given.lr)
     except ScenarioError as error:
@@ -202,11 +202,11 @@ def comparison(seeds: int, rounds: int, steps: int, lr: float) -> Table:
     """
     table = Table(
         title=f"Contraction ratio of |a - b|: {seeds} seeds, {rounds} rounds of {steps} local steps, lr {lr:g}",
-        caption="Medians over the seeds. With v fixed, theory is the limit of many steps; a small v needs very many.",
+        caption="Medians over the seeds. With v fixed, theory is the limit of many steps; a small v takes very many.",
         box=box.SIMPLE_HEAD,
     )
     table.add_column("", no_wrap=True)
-    for header in ("theory", "simulated", "difference, at most", f"loss, round {LOSS_ROUND}"):
+    for header in ("theory", "simulated", "largest difference", f"loss, round {LOSS_ROUND}"):
         table.add_column(header, justify="right", no_wrap=True)
     start = draw_weights(seeds)
     methods: list[int | None] = [frozen for frozen in (0, 1, 5, 10, 25) if frozen < steps]
@@ -227,7 +227,7 @@ def comparison(seeds: int, rounds: int, steps: int, lr: float) -> Table:
 def _named(frozen_steps: int | None) -> str:
     match frozen_steps:
         case None:
-            return "v fixed for ever"
+            return "v always fixed"
         case 0:
             return "FedAvg"
         case 1:

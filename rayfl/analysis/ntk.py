@@ -1,6 +1,6 @@
-"""Whether what the visited clients have suits what all clients have: kappa, by the neural tangent kernel.
+"""How well labels transfer from the visited clients to all clients: kappa, by the neural tangent kernel.
 
-CyclicFL (first version), section III.C and appendix: a smaller kappa means a smaller gradient, a flatter start.
+CyclicFL (first version), section III.C and appendix: a smaller kappa means a smaller gradient and a flatter start.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ COMPARISONS = ("visited clients", "permuted labels", "another set")
 
 
 class NTK(Analysis):
-    """kappa between what was trained on first (P) and all clients' samples (Q); the first run is the one analysed.
+    """kappa between the first training samples (P) and the samples of all clients (Q) of the first run.
 
-    P is the samples of the clients that some rounds visited; the same with permuted labels; and, where a second run is
-    named, the training samples of that run.
+    P is, in turn, the samples of the clients visited in some rounds; the same with permuted labels; and, with a second
+    run, the training samples of that run.
 
     Attributes:
-        rounds: Whose clients count as visited; by default those of the relays.
-        samples: How many of each set, drawn at random.
-        centred: Whether the mean is taken off every column of the one-hot labels.
-        visits: How many of the first visits the bounds of SGD and OGD are computed for (see `visit_bounds`), each on as
-            many samples as the smallest of these clients has, `samples` at most; none by default.
-        ridge: Of these bounds.
+        rounds: Rounds of the visited clients; by default those of the relays.
+        samples: Number of samples of each set, drawn at random.
+        centred: Whether to subtract the mean from every column of the one-hot labels.
+        visits: Number of first visits for which to compute the bounds of SGD and OGD (see `visit_bounds`). Each uses as
+            many samples as the smallest of these clients has, at most `samples`. By default there are none.
+        ridge: Ridge of these bounds.
     """
 
-    title: ClassVar[str] = "How well labels carry over to all clients' samples (neural tangent kernel)"
+    title: ClassVar[str] = "How well labels transfer to all clients' samples (neural tangent kernel)"
     most_runs: ClassVar[int | None] = 2
 
     rounds: Rounds = ()
@@ -55,9 +55,9 @@ class NTK(Analysis):
 
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
         if self.samples > MOST:
-            raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; ask for {MOST:,} at most")
+            raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; use at most {MOST:,}")
         if (together := self.samples * (self.visits or 0)) > MOST:
-            raise ScenarioError(f"visits: kernels of {together:,} samples do not fit; ask for {MOST:,} at most")
+            raise ScenarioError(f"visits: kernels of {together:,} samples do not fit; use at most {MOST:,}")
         run = runs[0]
         rounds = self._visited_rounds(run)
         if strange := [round for round in rounds if round > run.rounds]:
@@ -65,7 +65,9 @@ class NTK(Analysis):
         for plan in {run.index(round).phase: run.plans[run.index(round).phase] for round in rounds}.values():
             cohort = plan.phase.settings.cohort
             if isinstance(cohort, BySampler) or plan.phase.pool or plan.phase.settings.dp:
-                raise ScenarioError(f"phases.{plan.phase.name}: who was visited cannot be drawn again; choose others")
+                raise ScenarioError(
+                    f"phases.{plan.phase.name}: its cohorts cannot be drawn again; choose rounds of another phase"
+                )
         comparisons = [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
         return [*comparisons, *([Unit(0, "visits", (_VISITS,))] if self.visits else [])]
 
@@ -92,8 +94,8 @@ class NTK(Analysis):
         x_p, x_q = unit_rows(np.asarray(p.x)), unit_rows(np.asarray(q.x))
         if x_p.shape[1] != x_q.shape[1]:
             raise ScenarioError(
-                f"the inputs of the two runs have {x_q.shape[1]} and {x_p.shape[1]} values; the kernel compares inputs "
-                "of one size, so name a run on images of the same size"
+                f"the inputs of the two runs have {x_q.shape[1]} and {x_p.shape[1]} values, but the kernel compares "
+                "inputs of the same size; name a run on images of the same size"
             )
         found = kappa(x_p, self._targets(labels, classes), x_q, self._targets(q.y, classes))
         return [{"run": 0, "comparison": COMPARISONS[number], "n_p": len(p), "n_q": len(q), **found._asdict()}]
@@ -106,7 +108,7 @@ class NTK(Analysis):
         return rounds
 
     def _visited(self, run: OpenedRun) -> list[int]:
-        """The clients of the chosen rounds in their order, drawn as in the run."""
+        """The clients of the chosen rounds in order, drawn as in the run."""
         folder, scenario = run.folder, run.job.scenario
         folder.check_drawn()
         clients: list[int] = []
@@ -126,10 +128,10 @@ class NTK(Analysis):
         return clients
 
     def _bounds(self, run: OpenedRun) -> list[Row]:
-        """Of the first visits, by SGD and by OGD."""
+        """The bounds of the first visits, for SGD and for OGD."""
         shards, clients = run.job.workloads[0].store.train_shards, self._visited(run)[: self.visits]
         if len(clients) < (self.visits or 0):
-            raise ScenarioError(f"visits: the chosen rounds have {len(clients)} visits; ask for so many at most")
+            raise ScenarioError(f"visits: the chosen rounds have {len(clients)} visits; use at most this number")
         size = min(self.samples, *(len(shards[client]) for client in clients))
         rng = stream(run.job.scenario.data_seed, "analysis ntk visits")
         drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
@@ -147,7 +149,7 @@ class NTK(Analysis):
     def _drawn(self, run: OpenedRun, rows: np.ndarray, purpose: str) -> Samples:
         store = run.job.workloads[0].store
         if not isinstance(store.train.x, np.ndarray) or store.train.y.ndim != 1 or store.train.y.dtype.kind not in "ui":
-            raise ScenarioError(f"'{run.folder.path}': the kernel needs inputs of one size, and class labels")
+            raise ScenarioError(f"'{run.folder.path}': the kernel requires inputs of one size, and class labels")
         if len(rows) > self.samples:
             rng = stream(run.job.scenario.data_seed, f"analysis ntk {purpose}")
             rows = np.sort(rng.choice(rows, self.samples, replace=False, shuffle=False))
@@ -165,7 +167,7 @@ class NTK(Analysis):
         bars = axes.bar(labels, [row["relative"] for row in compared], 0.55, color=COLOURS[: len(compared)])
         axes.bar_label(bars, fmt="%.3f", padding=2)
         axes.axhline(1, color=DARK, linestyle="--", linewidth=0.8)
-        axes.annotate("of no use", (1, 1), xycoords=("axes fraction", "data"), xytext=(-2, 3),
+        axes.annotate("useless", (1, 1), xycoords=("axes fraction", "data"), xytext=(-2, 3),
                       textcoords="offset points", ha="right", fontsize=9, bbox=BEHIND)  # fmt: skip
         axes.margins(y=0.12)
         tidy(axes, "learned from", "κ / ‖y‖²", names_of(runs[:1])[0])
@@ -177,7 +179,7 @@ class NTK(Analysis):
                                color=colour, label=f"{method}, {form}")  # fmt: skip
             panel.xaxis.get_major_locator().set_params(integer=True)
             panel.legend(fontsize=9, frameon=False)
-            tidy(panel, "visit", "bound on its client's loss at the end", "")
+            tidy(panel, "visit", "bound on the client's final loss", "")
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

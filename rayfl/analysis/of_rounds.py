@@ -1,4 +1,4 @@
-"""Analyses of single rounds, whose client updates are replayed."""
+"""Base class of analyses of single rounds, which replay client updates."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rayfl.planning.cohort import expected_cohort_size
 
 
 class OfRounds(Analysis):
-    """An analysis whose units are rounds.
+    """An analysis with rounds as units.
 
     Attributes:
-        rounds: Which rounds, counted from 1 through the whole scenario; by default all of parallel phases.
-        samples: How many test samples models are scored on; by default all that the run was evaluated on.
+        rounds: Rounds to analyse, counted from 1 through the whole scenario; by default all of parallel phases.
+        samples: Number of test samples for scoring models; by default all test samples of the run.
     """
 
     rounds: Rounds = ()
@@ -45,7 +45,7 @@ class OfRounds(Analysis):
 
     @abstractmethod
     def evaluations(self, clients: float) -> float:
-        """How often a round's samples are gone through, given the number of clients."""
+        """Number of evaluations of a round, given its number of clients."""
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run = open(unit.run)
@@ -55,7 +55,7 @@ class OfRounds(Analysis):
 
     @abstractmethod
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
-        """What a round's models say."""
+        """The rows for the models of a round."""
 
     @staticmethod
     def _clients(run: RunFolder, round: int) -> float:
@@ -68,7 +68,7 @@ def _evaluator(run: OpenedRun, phase: int, round: int, samples: int | None, on: 
 
 
 def evaluator_of(run: OpenedRun, round: int, samples: int | None, on: str = "test") -> Evaluator:
-    """What evaluates a round's models; made once per phase and process."""
+    """An evaluator for the models of a round, made once per phase and process."""
     phase = run.folder.phase_of_model(round)
     first = run.folder.plans[phase].first_round
     return _evaluator(run, phase, first, samples, on)

@@ -1,4 +1,4 @@
-"""A finished run, prepared again: the same data and networks, and its kept models as vectors."""
+"""A finished run in memory: the same data and networks, and its kept models as vectors."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from rayfl.start.source import from_run
 
 @dataclass(frozen=True, eq=False)
 class OpenedRun:
-    """A finished run whose data and networks are in memory again.
+    """A finished run, with its data and networks in memory again.
 
     Attributes:
-        folder: The run.
-        job: Of the same scenario, on the same data, from the same initial weights.
+        folder: The folder of the run.
+        job: A job with the same scenario, data and initial weights.
     """
 
     folder: RunFolder
     job: Job
 
     def workload(self, round: int) -> Workload:
-        """What the phase of a model trains; the first phase's for the initial one, round 0."""
+        """The workload of the phase of a model; for the initial model, round 0, that of the first phase."""
         return self.job.workloads[self.folder.phase_of_model(round)]
 
     def vector(self, round: int) -> np.ndarray:
-        """float32 [length of the model]: what a round left; the initial model for round 0.
+        """float32 [length of the model]: the model after a round; the initial model for round 0.
 
         Raises:
             DataError: The model was not kept.
@@ -56,7 +56,7 @@ class OpenedRun:
         return model.vector.numpy()
 
     def received(self, round: int) -> np.ndarray:
-        """float32: what a round began with: what the one before left, as the round's phase takes it over."""
+        """float32: the model at the start of a round: that of the previous round, as the phase takes it over."""
         vector, phase = self.vector(round - 1), self.folder.phase_of_model(round)
         for number in range(self.folder.phase_of_model(round - 1) + 1, phase + 1):
             own, other = self.job.workloads[number].initial, self.job.workloads[number - 1].initial
@@ -68,21 +68,23 @@ class OpenedRun:
 
 @cache
 def open_run(path: Path, data_dir: Path) -> OpenedRun:
-    """Prepares a run again, once per process.
+    """Opens a run, once per process.
 
     Raises:
-        DataError: The data, the user's code or the initial weights are not those of the run.
+        DataError: The data, the user's code or the initial weights have changed since the run.
     """
     folder = RunFolder.read(path)
     job, model = prepare(folder.scenario, data_dir)
     digest, before = job.result.store.provenance.digest, folder.environment["data"]["digest"]
     if digest != before:
         raise DataError(
-            f"'{path}': the data has changed since the run (digest {digest[:12]}, then {str(before)[:12]}); name the "
-            "folder of the run's data with --data-dir"
+            f"'{path}': the data has changed since the run (digest {digest[:12]}, before {str(before)[:12]}); use "
+            "--data-dir with the folder of the original data"
         )
     if changed := changed_code(folder.environment.get("code") or {}, job.code):
-        raise DataError(f"'{path}': code has changed since the run: {', '.join(changed)}; bring it back to analyse it")
+        raise DataError(
+            f"'{path}': code has changed since the run: {', '.join(changed)}; restore it to analyse the run"
+        )
     return OpenedRun(folder, _started(folder, job, model) if job.scenario.start else job)
 
 
@@ -91,16 +93,16 @@ def _started(folder: RunFolder, job: Job, model: FlatModel) -> Job:
     assert start is not None
     source = given(start) if start.scenario is None else from_run(_kept(folder.path, Path(recorded["path"])))
     if source.origin.get("sha256") != recorded.get("sha256"):
-        raise DataError(f"'{folder.path}': {source.where} has changed since the run; bring the old weights back")
+        raise DataError(f"'{folder.path}': {source.where} has changed since the run; restore the old weights")
     return start_from(job, first_model(job, model), source)[0]
 
 
 def _kept(run: Path, recorded: Path) -> Path:
-    """The run of a scenario that a run started from: where it found that, or beside it in a grid that has moved."""
+    """The run that a run started from: at the recorded place, or near the run in a grid that has moved."""
     for folder in (recorded, *(folder / "starts" / recorded.name for folder in run.parents)):
         if folder.is_dir():
             return folder
-    raise DataError(f"'{run}': the model that the run started from is no longer in '{recorded}'; run it again")
+    raise DataError(f"'{run}': the model that it started from is no longer in '{recorded}'; run it again")
 
 
 def as_tensor(vector: np.ndarray) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""How analyses draw: panels of one look, and a PNG and a PDF of each picture."""
+"""The style of pictures of analyses, each saved as PNG and PDF."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DARK, GREY = "#222222", "#8c8c8c"
 
 
 def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: float) -> Figure:
-    """An empty figure with a heading, and what the data was below."""
+    """An empty figure with a heading, and a line on the data below."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
     figure.suptitle(textwrap.fill(title, int(8.5 * width)), fontsize=13, fontweight="bold", parse_math=False)
     caption_provenance(figure, runs[0].provenance)
@@ -30,7 +30,7 @@ def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: floa
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
-    """Writes the figure as PNG and PDF, named after `path`; returns both."""
+    """Writes the figure as PNG and PDF, named after `path`; returns both paths."""
     written = []
     with DRAWING:
         for ending, metadata in ((".png", {}), (".pdf", {"CreationDate": None})):
@@ -55,18 +55,18 @@ def tidy(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "", whole_
 
 
 def as_share(axes: Axes, headline: Headline, signed: bool = False) -> None:
-    """Shows a headline metric in percent where it is a share; differences of two in percentage points."""
+    """Shows a headline metric in percent if it is a share, and differences in percentage points."""
     if headline.is_share:
         axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, symbol="" if signed else " %"))
 
 
 def marker(number: int) -> dict[str, Any]:
-    """Points on a line, as long as they can be told apart."""
+    """Markers for the points of a line, if there are few enough to distinguish."""
     return {"marker": "o", "markersize": 3.5} if number <= 40 else {}
 
 
 def names_of(runs: Sequence[RunFolder]) -> list[str]:
-    """What to call runs that stand side by side: their titles, and their folders where two share one."""
+    """Names of runs in one picture: their titles, with the folders of runs that share a title."""
     titles = [run.title for run in runs]
     return [
         title if titles.count(title) == 1 else f"{title} ({run.path.name})"
@@ -75,7 +75,7 @@ def names_of(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def mark_phases(axes: Axes, run: RunFolder) -> None:
-    """Shades the phases of a run, where several are in sight, as its learning curves do, and names them."""
+    """Shades and names the phases of a run, as in its learning curves, if more than one is visible."""
     low, high = axes.get_xlim()
     phases = list(enumerate(zip(run.plans, run.last_rounds, strict=True)))
     seen = [(n, plan, last) for n, (plan, last) in phases if plan.first_round - 0.5 < high and last + 0.5 > low]

@@ -1,6 +1,6 @@
-"""How good the features of kept models are for other data: nearest neighbours and a linear probe, round by round.
+"""Quality of the features of kept models for other data: nearest neighbours and a linear probe, round by round.
 
-FPS and SimSiam follow self-supervised pre-training so, whose own loss says little about what was learned.
+FPS and SimSiam monitor self-supervised pre-training this way, since its loss says little about the features.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from rayfl.tasks.metrics.knn import KNN
 from rayfl.tasks.metrics.linear_probe import LinearProbe
 
 AT_ONCE = 256
-"""Samples whose features are computed at once."""
+"""Batch size for computing features."""
 
 
 class Probe(Analysis):
     """Accuracy of two simple classifiers on the features of each run's models, on the data of the last run.
 
-    Its training samples are the bank that they learn from, its test samples what they are scored on.
+    They learn from the training samples of the last run, and are scored on its test samples.
 
     Attributes:
-        rounds: Which models, 0 for the initial one; by default that and all that were kept. The last of several runs,
-            which has the data, is probed as far as it kept them.
-        bank: How many training samples to draw; all if there are fewer.
-        samples: How many test samples to draw; None for all.
-        k: Neighbours that vote; see `rayfl.tasks.metrics.knn`.
-        epochs: Of the linear probe; see `rayfl.tasks.metrics.linear_probe`.
+        rounds: Models to probe, 0 for the initial one; by default the initial and all kept ones. Of several runs, the
+            last one, which has the data, may lack some of them.
+        bank: Number of training samples to draw; all if there are fewer.
+        samples: Number of test samples to draw; None for all.
+        k: Number of neighbours that vote; see `rayfl.tasks.metrics.knn`.
+        epochs: Epochs of the linear probe; see `rayfl.tasks.metrics.linear_probe`.
     """
 
-    title: ClassVar[str] = "What features are good for"
+    title: ClassVar[str] = "Quality of features"
 
     rounds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(listed)] = ()
     bank: PositiveInt = 5000
@@ -68,7 +68,7 @@ class Probe(Analysis):
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
         tested = self.samples or runs[-1].environment["data"]["evaluated_samples"]
         samples = self.bank + tested
-        return f"features of {samples:,} samples at most for each of {len(units)} models, {self.epochs} epochs on each"
+        return f"features of at most {samples:,} samples for each of {len(units)} models, {self.epochs} epochs on each"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         round, of_data = unit.at
@@ -112,12 +112,12 @@ class Probe(Analysis):
 
 
 def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, on: str) -> dict[str, np.ndarray]:
-    """Features [n, d] and class labels [n] of chosen samples of one run's data, at a model of another."""
+    """Features [n, d] and class labels [n] of samples from the data of one run, with a model of another."""
     own, other = run.workload(round).store.input_shape, data.job.workloads[0].store.input_shape
     if own is None or other is None or (len(own), own[-1]) != (len(other), other[-1]):
         raise ScenarioError(
-            f"'{run.folder.path}' takes inputs {own}, and those of '{data.folder.path}' are {other}; name a last run "
-            "on images with as many channels"
+            f"'{run.folder.path}' takes inputs {own}, but those of '{data.folder.path}' are {other}; as the last run "
+            "name one on images with the same number of channels"
         )
     number, source = _source(data, samples, on)
     model = _model(run, run.folder.phase_of_model(round))
@@ -134,19 +134,19 @@ def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, 
 
 @cache
 def _model(run: OpenedRun, phase: int) -> FlatModel:
-    """A model of a phase's network, made once per process."""
+    """A model of the network of a phase, made once per process."""
     scenario, workload = run.job.scenario, run.job.workloads[phase]
     network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
     if head_of(network) is None:
-        raise ScenarioError(f"'{run.folder.path}': features enter the head: {undeclared(network)}")
+        raise ScenarioError(f"'{run.folder.path}': features are the inputs of the head: {undeclared(network)}")
     return FlatModel(network, choose_device(scenario.resources, scenario.numerics))
 
 
 @cache
 def _source(data: OpenedRun, samples: int | None, on: str) -> tuple[int, BatchSource]:
-    """How many samples were chosen, and a source that has them as its test samples."""
+    """The number of chosen samples, and a source with them as its test samples."""
     chosen = chosen_samples(data, 0, samples, on)
     if chosen.y.ndim != 1 or chosen.y.dtype.kind not in "ui":
-        raise ScenarioError(f"'{data.folder.path}': features are probed with class labels, which its data lacks")
+        raise ScenarioError(f"'{data.folder.path}': probing features requires class labels, which its data lacks")
     store = replace(data.job.workloads[0].store, test=chosen, test_shards=None, held_out={})
     return len(chosen), BatchSource(store, choose_device(data.job.scenario.resources, data.job.scenario.numerics))

@@ -1,7 +1,7 @@
-"""Replays a round of a finished run: the models of its clients, which no run stores, from the kept global model.
+"""Replays a round of a finished run, to get the clients' models, which runs do not store, from the kept global model.
 
-The round's client updates run again and are aggregated as they were; what they lead to must equal the next kept model
-to the bit, else nothing that is computed from them would be about the run.
+The client updates run again and are aggregated again; the result must be bitwise equal to the next kept model, since
+otherwise the clients' models would not be those of the run.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from rayfl.planning.phase_plan import PhasePlan
 
 @dataclass(frozen=True)
 class ReplayedRound:
-    """A round whose client updates were run again.
+    """A replayed round.
 
     Attributes:
         round: Its number, from 1.
-        clients: Who took part, ascending.
-        weights: float64 [clients], in the mean; they add up to 1.
-        before: float32 [length of the model], what the clients received.
-        models: float32 [clients, length of the model], what they trained.
-        after: float32 [length of the model], what the server made of them.
+        clients: The participants, ascending.
+        weights: float64 [clients], their weights in the mean, which add up to 1.
+        before: float32 [length of the model], the model that the clients received.
+        models: float32 [clients, length of the model], the models that they trained.
+        after: float32 [length of the model], the aggregated model.
     """
 
     round: int
@@ -51,16 +51,16 @@ class ReplayedRound:
     after: np.ndarray
 
     def combined(self, weights: np.ndarray) -> np.ndarray:
-        """float32 [length of the model]: a combination of the clients' models, buffers included."""
+        """float32 [length of the model]: a combination of the clients' models, including buffers."""
         return (weights @ self.models.astype(np.float64)).astype(np.float32)
 
 
 def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int]:
-    """The rounds that can be replayed, of all parallel phases or of those wanted; all that is needed is there.
+    """The wanted rounds, or by default those of all parallel phases, after checking that they can be replayed.
 
     Raises:
-        ScenarioError: A round is none of the run's, or its phase cannot be replayed.
-        DataError: A model that it takes was not kept.
+        ScenarioError: The run has no such round, or its phase cannot be replayed.
+        DataError: A required model was not kept.
     """
     if strange := [round for round in wanted if not 1 <= round <= folder.rounds]:
         raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {strange[0]}")
@@ -69,7 +69,7 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
         parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}
         rounds = [round for round in range(1, folder.rounds + 1) if folder.index(round).phase in parallel]
     if not rounds:
-        raise ScenarioError(f"'{folder.path}': none of its phases is parallel, and only their rounds have local models")
+        raise ScenarioError(f"'{folder.path}': it has no parallel phase, and only their rounds have local models")
     folder.check_drawn()
     for number in {folder.index(round).phase for round in rounds}:
         check_replayable(folder.plans[number])
@@ -78,10 +78,10 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
 
 
 def check_replayable(plan: PhasePlan) -> None:
-    """Checks that a phase's rounds depend on the kept models alone, and that its clients answer with their changes.
+    """Checks that the rounds of a phase depend only on kept models, and that its clients answer with their changes.
 
     Raises:
-        ScenarioError: They do not; says which part of the phase is in the way.
+        ScenarioError: They do not; names the part of the phase that prevents it.
     """
     phase, where = plan.phase, f"phases.{plan.phase.name}"
     name = phase.algorithm.name
@@ -90,7 +90,7 @@ def check_replayable(plan: PhasePlan) -> None:
     if phase.local.dp is not None and phase.local.dp.secure:
         raise ScenarioError(f"{where}.local.dp: 'secure' noise cannot be drawn again; run it without secure")
     if phase.settings.dp is not None:
-        why = "'secure' noise cannot be drawn again" if phase.settings.dp.secure else "it hides single clients in sums"
+        why = "'secure' noise cannot be drawn again" if phase.settings.dp.secure else "it only reveals sums of clients"
         raise ScenarioError(f"{where}.dp: {why}; run it without dp")
     stateful = {**plan.client_state, **plan.server_state}
     if kept := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
@@ -100,15 +100,15 @@ def check_replayable(plan: PhasePlan) -> None:
         )
     if plan.evaluated.rule != "global":
         raise ScenarioError(
-            f"{where}.eval_model: kept models are '{plan.evaluated.rule}' ones, from which clients did not start; run "
+            f"{where}.eval_model: kept models are '{plan.evaluated.rule}' ones, but clients started from others; run "
             "it with eval_model = 'global'"
         )
     if isinstance(phase.settings.cohort, BySampler):
-        raise ScenarioError(f"{where}.cohort: a sampler's cohort cannot be drawn again; run it with a share or number")
+        raise ScenarioError(f"{where}.cohort: a sampler's cohort cannot be drawn again; use a share or a number")
     if plan.asked != ("cohort",) or "delta" not in plan.algorithm.sent_vectors:
         raise ScenarioError(
-            f"{where}: '{name}' has more to a round than clients that answer once with a change of the model; analyse "
-            "a run of fedavg or fedprox"
+            f"{where}: in a round of '{name}' clients do more than answer once with a change of the model; analyse a "
+            "run of fedavg or fedprox"
         )
 
 
@@ -128,7 +128,7 @@ class Replay:
         """Replays a round.
 
         Raises:
-            DataError: It leads elsewhere than it did in the run; says to what.
+            DataError: The result differs from that of the run; describes the difference.
         """
         replayed = self.update(number, self._run.received(number))
         kept = self._run.vector(number)
@@ -137,7 +137,7 @@ class Replay:
         return replayed
 
     def update(self, number: int, model: np.ndarray) -> ReplayedRound:
-        """Runs a round's client updates, with its cohort and random streams, from any model, and aggregates them."""
+        """Runs and aggregates the client updates of a round from any model, with its cohort and random streams."""
         run, scenario = self._run, self._run.job.scenario
         index = run.folder.index(number)
         plan, workload = self._plans[index.phase], run.job.workloads[index.phase]
@@ -171,21 +171,21 @@ class Replay:
         others = [f"{key} {there.get(key)}, here {here[key]}" for key in here if there.get(key) != here[key]]
         others = [text for text in others if not text.startswith(("host ", "node "))]
         return (
-            f"'{self._run.folder.path}': round {replayed.round}, replayed, leaves another model: "
+            f"'{self._run.folder.path}': replaying round {replayed.round} gives another model: "
             f"{np.count_nonzero(off)} of {len(off)} values differ, by up to "
-            f"{off.max():.3g}, first in '{first}'; analyse it where it ran"
+            f"{off.max():.3g}, first in '{first}'; analyse the run where it ran"
             + (f" ({'; '.join(others)})" if others else "")
         )
 
 
 @cache
 def replay_of(run: OpenedRun) -> Replay:
-    """Replays a run's rounds; made once per process, as it builds the run's networks."""
+    """The replay of a run, made once per process because it builds the networks."""
     return Replay(run)
 
 
 def _summed(answers: HostAnswers, fraction_bits: int) -> HostAnswers:
-    """Answers that came one by one, as the host would have summed them: exactly, hence in any order."""
+    """Sums single answers as the host would have: exactly, hence in any order."""
     reduction = Reduction(fraction_bits)
     for one in answers.each:
         vectors = {name: torch.from_numpy(vector) for name, vector in one.vectors.items()}

@@ -1,4 +1,4 @@
-"""A finished run as its folder has it: scenario, environment, metrics and kept models."""
+"""The folder of a finished run: scenario, environment, metrics and kept models."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rayfl.reading import read_json_object, reading
 from rayfl.report.status import read_status
 
 KEEP_MODELS = 'callbacks = [{ name = "periodic_model", every = 1 }]'
-"""What a scenario needs for a run whose rounds can be replayed."""
+"""The setting of a scenario that makes rounds replayable."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RunFolder:
     Attributes:
         path: The folder.
         scenario: The resolved scenario.
-        environment: What environment.json says.
+        environment: The content of environment.json.
     """
 
     path: Path
@@ -40,63 +40,63 @@ class RunFolder:
 
     @classmethod
     def read(cls, path: Path) -> RunFolder:
-        """Reads a run's folder.
+        """Reads the folder of a run.
 
         Raises:
-            DataError: It is no run's, or the run has not finished.
+            DataError: It is not the folder of a run, or the run has not finished.
         """
         status = read_status(path)
         if status is None:
             raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
         if status["status"] != "finished":
-            raise DataError(f"'{path}': the run has not finished ({status['status']}); analyse one that has")
+            raise DataError(f"'{path}': the run has not finished ({status['status']}); analyse a finished one")
         found = cls(path.absolute(), load_scenario(path / "scenario.toml"), read_json_object(path / "environment.json"))
         with reading(path / "environment.json", "as the environment of a run"):
             _ = found.provenance, found.headline, found.clients
         return found
 
     def check_drawn(self) -> None:
-        """Checks that the cohorts that are drawn are those that trained.
+        """Checks that whole cohorts trained, so they can be drawn again.
 
         Raises:
             ScenarioError: The run has [participation], which leaves clients out.
         """
         if self.scenario.participation:
             raise ScenarioError(
-                f"'{self.path}': [participation] decides who of a cohort trains, which analyses do not repeat; analyse "
+                f"'{self.path}': [participation] leaves out clients of a cohort, which analyses cannot repeat; analyse "
                 "a run without it"
             )
 
     @property
     def title(self) -> str:
-        """The scenario's title, else its name."""
+        """The title of the scenario, or else its name."""
         return self.scenario.title or self.scenario.name
 
     @property
     def provenance(self) -> Provenance:
-        """What the run's data was."""
+        """The provenance of the data."""
         data = self.environment["data"]
         files = tuple((file["path"], file["sha256"]) for file in data["files"])
         return Provenance(data["source"], data["description"], files, data["digest"])
 
     @property
     def headline(self) -> Headline:
-        """The metric that ranks the run's rounds."""
+        """The metric that ranks rounds."""
         return Headline.from_record(self.environment["headline"])
 
     @property
     def clients(self) -> int:
-        """How many clients the run had."""
+        """Number of clients."""
         return int(self.environment["data"]["clients"])
 
     @property
     def rounds(self) -> int:
-        """How many rounds the scenario has."""
+        """Number of rounds of the scenario."""
         return sum(phase.rounds for phase in self.scenario.phases)
 
     @cached_property
     def plans(self) -> list[PhasePlan]:
-        """The phases, built."""
+        """The plans of the phases."""
         return plan_phases(self.scenario)
 
     @property
@@ -110,7 +110,7 @@ class RunFolder:
         return RoundIndex(phase, round, round - self.plans[phase].first_round + 1)
 
     def phase_of_model(self, round: int) -> int:
-        """The phase whose network a round left; the first phase's before round 1."""
+        """The phase of the model after a round; the first phase for round 0."""
         return self.index(round).phase if round else 0
 
     @cached_property
@@ -119,7 +119,7 @@ class RunFolder:
         return {int(file.stem.removeprefix("round_")): file for file in sorted((self.path / FOLDER).glob("round_*"))}
 
     def check_kept(self, rounds: Sequence[int]) -> None:
-        """Checks that the models after some rounds were kept; before the first round there is the initial one.
+        """Checks that the models after some rounds were kept; round 0, the initial model, always exists.
 
         Raises:
             DataError: One is missing.

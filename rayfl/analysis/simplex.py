@@ -1,7 +1,7 @@
 """Minimises a function on the simplex by exponentiated gradient.
 
 Kivinen and Warmuth, "Exponentiated Gradient versus Gradient Descent for Linear Predictors", 1997: every weight is
-multiplied by exp(-step * its partial derivative). The step is doubled after a success and halved until there is one.
+multiplied by exp(-step * its partial derivative). The step doubles after a success and is halved until there is one.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 
 HALVINGS = 8
 INTERIOR = 1e-3
-"""How much of the uniform weights is mixed into a start, since a weight of 0 would stay 0."""
+"""Share of uniform weights mixed into a start, since a weight of 0 would stay 0."""
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """The value at some weights, and its gradient."""
 
 
 def descend(objective: Objective, start: np.ndarray, steps: int) -> tuple[np.ndarray, float]:
-    """Goes down from a start; the value never rises.
+    """Minimises from a start; the value never increases.
 
     Args:
-        objective: What to minimise.
+        objective: The function to minimise.
         start: [m] weights that add up to 1.
-        steps: How many successful steps at most.
+        steps: Largest number of successful steps.
 
     Returns:
         The weights found, and the value there.

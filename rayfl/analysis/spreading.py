@@ -1,4 +1,4 @@
-"""Carries out an analysis, unit by unit, on any backend; what an earlier attempt has computed is not computed again."""
+"""Runs an analysis, unit by unit, on any backend; continues where an earlier attempt stopped."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _MADE_FROM = b"rayfl_analysis"
 
 @dataclass(frozen=True)
 class Launch:
-    """How an analysis is carried out; the paths are absolute.
+    """How to run an analysis; paths are absolute.
 
     Attributes:
-        backend: `inline`, in this process; or `ray`, spread over a cluster.
-        address: Of the cluster; see `rayfl.run`.
-        hosts: How many processes share the work at most; None for as many as the cluster has room for.
-        data_dir: Where the real data is.
-        out: The folder in which `analyses/` is made.
+        backend: `inline`, in this process; or `ray`, on a cluster.
+        address: Address of the cluster; see `rayfl.run`.
+        hosts: Largest number of worker processes; None for as many as the cluster has room for.
+        data_dir: The folder with real data.
+        out: The folder in which to create `analyses/`.
     """
 
     backend: Literal["ray", "inline"]
@@ -56,18 +56,18 @@ def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, con
     """Analyses finished runs, and writes a Parquet file and a picture.
 
     Args:
-        analysis: With its options.
+        analysis: The analysis with its options.
         runs: The runs.
-        launch: How.
-        console: Where cost, progress and findings are printed.
+        launch: How to run it.
+        console: Where to print cost, progress and findings.
 
     Returns:
-        The Parquet file; the picture stands beside it, as PNG and PDF.
+        The Parquet file; the picture is next to it, as PNG and PDF.
 
     Raises:
-        ScenarioError: As `Analysis.units`.
-        DataError: So, or what is computed contradicts the run's records.
-        ResourceError: Nothing can be written to the folder, or the cluster lacks something.
+        ScenarioError: As for `Analysis.units`.
+        DataError: As for `Analysis.units`, or the results contradict the records of the run.
+        ResourceError: The folder is not writable, or the cluster lacks resources.
     """
     units = analysis.units(runs)
     folder = launch.out / FOLDER
@@ -77,7 +77,7 @@ def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, con
     if not _is_of(result, digest):
         parts.mkdir(exist_ok=True)
         left = [unit for unit in units if not _part(parts, unit).exists()]
-        _say(console, f"cost     {analysis.cost(runs, left) if left else 'nothing is left to compute'}")
+        _say(console, f"cost     {analysis.cost(runs, left) if left else 'nothing left to compute'}")
         if len(left) < len(units):
             _say(console, f"done     {len(units) - len(left)} of {len(units)} parts, by an earlier attempt")
         with Progress(console=console, transient=True) as progress:
@@ -89,7 +89,7 @@ def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, con
             pq.write_table(rows.replace_schema_metadata({_MADE_FROM: digest.encode()}), temporary)
         shutil.rmtree(parts)
     else:
-        _say(console, "cost     nothing: the same analysis is finished, and is drawn again")
+        _say(console, "cost     nothing: this analysis is finished; drawing it again")
     found = pq.read_table(result).to_pylist()
     pictures = save(analysis.draw(found, runs), result.with_suffix(""))
     for line in analysis.findings(found, runs):
@@ -106,7 +106,7 @@ def _say(console: Console, text: str) -> None:
 def _computed(
     analysis: Analysis, runs: Sequence[RunFolder], left: Sequence[Unit], parts: Path, launch: Launch
 ) -> Iterator[int]:
-    """Computes what is left; yields how many units are done."""
+    """Computes the remaining units; yields the number of finished ones."""
     paths = [run.path for run in runs]
     if launch.backend == "inline":
         for number, unit in enumerate(left, start=1):
@@ -138,7 +138,7 @@ def compute_parts(
     """Computes units in this process, and writes a file for each.
 
     Returns:
-        None, or what went wrong.
+        None, or the message of an error.
     """
 
     def open(number: int) -> OpenedRun:
@@ -167,12 +167,12 @@ def _part(parts: Path, unit: Unit) -> Path:
 
 
 def _is_of(result: Path, digest: str) -> bool:
-    """Whether a finished analysis is of these runs and options."""
+    """Whether a finished analysis has these runs and options."""
     return result.exists() and (pq.read_schema(result).metadata or {}).get(_MADE_FROM) == digest.encode()
 
 
 def _digest(analysis: Analysis, runs: Sequence[RunFolder]) -> str:
-    """Of all that the rows depend on."""
+    """Digest of everything that the rows depend on."""
     files = [
         hashlib.sha256((run.path / name).read_bytes()).hexdigest()
         for run in runs

@@ -1,4 +1,4 @@
-"""How much a round's test loss depends on the weights with which its local models are combined.
+"""Dependence of a round's test loss on the weights that combine its local models.
 
 FPS, section 6: weights drawn from the simplex, here uniformly (Dirichlet(1, ..., 1)), and the loss of each combination.
 """
@@ -22,15 +22,15 @@ from rayfl.analysis.run_folder import RunFolder
 from rayfl.streams import stream
 
 AVERAGED = -1
-"""The draw that is none: the averaged model itself."""
+"""Instead of a draw: the averaged model."""
 
 
 class Variance(OfRounds):
     """The test loss over random convex combinations of a round's local models.
 
     Attributes:
-        weights: How many combinations of each round; the paper has 300, its appendix 100.
-        histograms: Rounds whose losses are drawn as a histogram; by default the first and the last.
+        weights: Number of combinations of each round; the paper has 300, its appendix 100.
+        histograms: Rounds with a histogram of losses; by default the first and the last.
     """
 
     title: ClassVar[str] = "Test loss of random convex combinations of a round's local models"
@@ -101,7 +101,7 @@ class Variance(OfRounds):
 
 
 def _by_round(rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, np.ndarray]]:
-    """By round, the loss of the averaged model, and those of the combinations."""
+    """The loss of the averaged model and those of the combinations, by round."""
     losses: dict[int, list[float]] = {}
     averaged: dict[int, float] = {}
     for row in rows:

@@ -1,8 +1,8 @@
-"""What visiting one client after another does to those visited before: bounds for SGD and orthogonal gradients (OGD).
+"""Bounds on the loss of visited clients after later visits, for SGD and orthogonal gradient descent (OGD).
 
 CyclicFL (first version), lemma 1 and corollary 1, after Bennani et al., "Generalisation Guarantees for Continual
-Learning with Orthogonal Gradient Descent", 2020. Every visit is ridge regression in the kernel's space, from what the
-visits before have left.
+Learning with Orthogonal Gradient Descent", 2020. Every visit is ridge regression in the space of the kernel, on the
+residual of earlier visits.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ class Visit(NamedTuple):
 
 
 class VisitBound(NamedTuple):
-    """The terms of the bound on a visited client's loss after all visits; sums over outputs.
+    """The terms of the bound on the loss of a visited client after all visits, summed over outputs.
 
-    r is the visit's residual, what is left of y when it begins; K its kernel, S = K + ridge I.
+    r is the residual of y when the visit begins, K its kernel, S = K + ridge I.
 
     Attributes:
         smallest: The smallest eigenvalue of K.
         residual: ||r||^2.
         fit: ridge^2 / n r' S^-1 r, as printed.
-        error: ||ridge S^-1 r||^2 / n, the loss that ridge regression leaves; `fit` is below it for a small ridge.
-        forgetting_printed: Mean over this visit's samples of the sum over later visits k of r_k' S_k^-1 K_k(X_k, X)
-            S_k^-1 r_k, whose dimensions match for visits of one size only; NaN otherwise.
-        forgetting: The same with the factor K_k(X, X_k) that is missing: ||K_k(X, X_k) S_k^-1 r_k||^2, how far later
-            visits move the predictions. OGD has none.
-        complexity_7: ridge sqrt(tr K) / n ridge^2 / n r' S^-1 r, this visit's part of R_T as in equation 7.
+        error: ||ridge S^-1 r||^2 / n, the remaining loss of ridge regression; `fit` is below it for a small ridge.
+        forgetting_printed: Mean over the samples of this visit of the sum over later visits k of r_k' S_k^-1 K_k(X_k,
+            X) S_k^-1 r_k, with dimensions that match only for visits of one size; NaN otherwise.
+        forgetting: The same with the missing factor K_k(X, X_k): ||K_k(X, X_k) S_k^-1 r_k||^2, the change of the
+            predictions by later visits. Zero for OGD.
+        complexity_7: ridge sqrt(tr K) / n ridge^2 / n r' S^-1 r, the part of this visit in R_T as in equation 7.
         complexity_10: sqrt(tr K) / n r' S^-1 r, as in equation 10.
         complexity: sqrt(tr K r' S^-1 r) / n, the Rademacher complexity of functions with the norm of the solution.
-        printed: fit + R_T (equation 7) + C. The printed cases give forgetting to the last visit alone, which has none.
+        printed: fit + R_T (equation 7) + C. The printed cases have forgetting only for the last visit, where it is 0.
         corrected: error + forgetting + R_T (`complexity`) + C.
     """
 
@@ -60,10 +60,10 @@ class VisitBound(NamedTuple):
 def visit_bounds(
     visits: Sequence[Visit], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
 ) -> list[VisitBound]:
-    """Bounds of every visit after the last one.
+    """Bounds for every visit after the last one.
 
     Args:
-        visits: In their order.
+        visits: The visits in order.
         ridge: Weight of the ridge, lambda.
         orthogonal: Whether steps are orthogonal to the features of all earlier samples (OGD), else SGD.
         delta: The bounds hold with probability 1 - delta.
@@ -106,7 +106,7 @@ def visit_bounds(
 
 
 def _projected(kernel: np.ndarray, part: slice) -> np.ndarray:
-    """The kernel of features from which those of some samples are projected out: a Schur complement."""
+    """The kernel after projecting out the features of some samples: a Schur complement."""
     own = kernel[part, part]
     damped = own + RIDGE * np.trace(kernel) / len(kernel) * np.eye(len(own))
     across = kernel[:, part]

@@ -1,1 +1,1 @@
-"""What the command lines share: their options, their lists, and how they end."""
+"""Shared parts of the command lines: options, lists and exit status."""

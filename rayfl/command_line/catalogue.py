@@ -1,4 +1,4 @@
-"""Describes the scenarios and grids that can be run: their paper, data and cost."""
+"""Describes the available scenarios and grids: paper, data and cost."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from rayfl.grid.schema import load_grid
 from rayfl.planning.cohort import expected_cohort_size
 
 Availability = Literal["found", "stand-in", "missing", "generated", "own"]
-"""Of a scenario's data. `found`: its files are there. `stand-in`: they are not, and the scenario runs on generated data
-instead. `missing`: it needs them and does not run. `generated`: it runs on generated data anyway. `own`: files or code
-of your own, which are only looked for when it runs."""
+"""Availability of the data of a scenario. `found`: its files are in the data folder. `stand-in`: they are not, and the
+scenario runs on generated data instead. `missing`: they are not, and the scenario does not run without them.
+`generated`: it always runs on generated data. `own`: your files or code, checked when the scenario runs."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """How much training a scenario asks for.
+    """The amount of training in a scenario.
 
     Attributes:
-        rounds: Of all phases.
-        client_updates: Expected number, over all rounds; None if it depends on how many clients the data has.
+        rounds: Rounds of all phases.
+        client_updates: Expected number over all rounds; None if it depends on the number of clients in the data.
     """
 
     rounds: int
@@ -40,14 +40,14 @@ class ScenarioEntry:
     """A scenario in the list.
 
     Attributes:
-        name: What `rayfl run` takes.
-        title: Its title, perhaps empty.
+        name: Its name, for `rayfl run`.
+        title: Its title, possibly empty.
         paper: The title of its group.
         data: The name of its data set, or `package.module:object`.
-        availability: Whether its data is there.
-        cost: None if the scenario is not valid.
-        quick: The cost of `--quick`; None without a [quick] table.
-        error: The first line of what is wrong with it; empty for a valid one.
+        availability: Whether its data is available.
+        cost: Its cost; None if the scenario is not valid.
+        quick: Its cost with `--quick`; None without a [quick] table.
+        error: The last line of the error; empty if the scenario is valid.
     """
 
     name: str
@@ -65,7 +65,7 @@ class GridEntry:
     """A grid in the list.
 
     Attributes:
-        name: What `rayfl grid` takes.
+        name: Its name, for `rayfl grid`.
         title: The heading of its table.
         paper: The title of its group.
         scenario: Name of the scenario behind its cells.
@@ -80,7 +80,7 @@ class GridEntry:
 
 
 def scenario_entries(containing: str = "") -> list[ScenarioEntry]:
-    """The scenarios whose name, title, paper or data contains a text, whatever its case, by paper and name.
+    """The scenarios whose name, title, paper or data contains a text, ignoring case, by paper and name.
 
     Raises:
         ScenarioError: A file cannot be read, or two share a name.
@@ -91,10 +91,10 @@ def scenario_entries(containing: str = "") -> list[ScenarioEntry]:
 
 
 def grid_entries(containing: str = "") -> list[GridEntry]:
-    """The grids whose name, title, paper or scenario contains a text, whatever its case, by paper and name.
+    """The grids whose name, title, paper or scenario contains a text, ignoring case, by paper and name.
 
     Raises:
-        ScenarioError: A file cannot be read, is no valid grid, or two share a name.
+        ScenarioError: A file cannot be read or is not a valid grid, or two share a name.
     """
     found = []
     for name, path in sorted(find_grids().items()):

@@ -1,4 +1,4 @@
-"""The table of rayfl's commands; adding a command takes one line of it."""
+"""The table of commands; adding a command takes one line here."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """A word after `rayfl`.
+    """A command of `rayfl`.
 
     Attributes:
-        name: The word.
-        summary: What it does, for `rayfl --help`.
-        module: Has `parser(prog)`, which makes the command's argument parser and loads neither PyTorch nor Ray, since
-            the shell's completion calls it; and `main(arguments, prog)`, which carries the command out and returns its
-            exit status. `prog` is the command as typed: `rayfl run`.
+        name: The word after `rayfl`.
+        summary: One line for `rayfl --help`.
+        module: The module with `parser(prog)`, which makes the argument parser, and `main(arguments, prog)`, which runs
+            the command and returns its exit status. `prog` is the command as typed: `rayfl run`. Shell completion calls
+            `parser`, so it must load neither PyTorch nor Ray.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Command(NamedTuple):
     module: str
 
     def run(self, arguments: Sequence[str]) -> int:
-        """Carries the command out, and returns its exit status."""
+        """Runs the command and returns its exit status."""
         status: int = import_module(self.module).main(arguments, prog=f"rayfl {self.name}")
         return status
 
@@ -36,29 +36,27 @@ class Command(NamedTuple):
 
 GROUPS: Mapping[str, tuple[Command, ...]] = {
     "get started": (
-        Command("new", "write a starter scenario and algorithm of your own", "rayfl.command_line.starting"),
+        Command("new", "write a starter scenario and your own algorithm", "rayfl.command_line.starting"),
         Command("doctor", "check whether this machine is ready for rayfl", "rayfl.doctor.__main__"),
-        Command(
-            "completion", "print the script that lets your shell complete commands", "rayfl.command_line.completion"
-        ),
-        Command("list", "list the scenarios and grids that can be run", "rayfl.command_line.listing"),
+        Command("completion", "print the completion script for your shell", "rayfl.command_line.completion"),
+        Command("list", "list scenarios and grids", "rayfl.command_line.listing"),
         Command("examples", "copy the examples to a folder", "rayfl.command_line.examples"),
     ),
     "run experiments": (
         Command("run", "run a scenario", "rayfl.scenario"),
-        Command("resume", "go on with a run that was interrupted, killed or lost", "rayfl.command_line.resuming"),
-        Command("grid", "run every cell of a grid, and make its table", "rayfl.grid.__main__"),
+        Command("resume", "continue a run that was interrupted, killed or lost", "rayfl.command_line.resuming"),
+        Command("grid", "run all cells of a grid, and make its table", "rayfl.grid.__main__"),
     ),
     "run on a Ray cluster": (
-        Command("submit", "hand a scenario over to a Ray cluster", "rayfl.cluster.command_line"),
+        Command("submit", "submit a scenario to a Ray cluster", "rayfl.cluster.command_line"),
         Command("attach", "follow a submitted run", "rayfl.cluster.command_line"),
-        Command("status", "say how submitted runs are doing", "rayfl.cluster.command_line"),
-        Command("stop", "end a submitted run after the round under way", "rayfl.cluster.command_line"),
+        Command("status", "show the status of submitted runs", "rayfl.cluster.command_line"),
+        Command("stop", "end a submitted run after the current round", "rayfl.cluster.command_line"),
     ),
     "look at data and results": (
         Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.figures.plot_command"),
         Command("report", "write a page on a run or a grid, in one HTML file", "rayfl.figures.page.command"),
-        Command("data", "print and draw how a scenario's data is split among its clients", "rayfl.data_report"),
+        Command("data", "print and draw the split of a scenario's data among its clients", "rayfl.data_report"),
         Command("compare", "compare finished runs and grids in a table", "rayfl.figures.compare_command"),
         Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.analysis.__main__"),
     ),

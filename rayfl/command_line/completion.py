@@ -1,4 +1,4 @@
-"""`rayfl completion`, and what a shell completes: commands, options, scenarios, grids and keys of overrides."""
+"""`rayfl completion`, and completion itself: commands, options, scenarios, grids and keys of overrides."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ examples:
 
 
 def main(arguments: Sequence[str], prog: str) -> int:
-    """The command: prints the script that teaches a shell."""
+    """The command: prints the completion script of a shell."""
     shell = parser(prog).parse_args(arguments).shell
     print(shellcode(["rayfl"], shell=shell), end="")
     return 0
@@ -32,19 +32,19 @@ def main(arguments: Sequence[str], prog: str) -> int:
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
-    parser = command_parser(prog, "Print the script that lets a shell complete rayfl's commands.", EXAMPLES)
+    parser = command_parser(prog, "Print the completion script for a shell.", EXAMPLES)
     parser.add_argument("shell", choices=SHELLS)
     return parser
 
 
 def complete() -> None:
-    """Answers the shell, which asks by argcomplete's environment variables, and ends the process."""
+    """Prints completions for the shell, which asks through argcomplete's environment variables; ends the process."""
     line = os.environ["COMP_LINE"][: int(os.environ["COMP_POINT"])]
     argcomplete.autocomplete(whole_parser(line.split()[1:2]), always_complete_options=False)
 
 
 def whole_parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of all commands; only the command that `words` begins with has its options, which take time."""
+    """The parser of all commands. Only the command in `words` has its options, because loading them takes time."""
     parser = argparse.ArgumentParser(prog="rayfl")
     parser.add_argument("--version", action="store_true")
     commands = parser.add_subparsers()
@@ -80,7 +80,7 @@ class _Names:
 
 
 def _override_keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
-    """Keys of a scenario below the last dot of `prefix`; a section that is the only match is opened."""
+    """Keys of a scenario below the last dot of `prefix`; if a section is the only match, its keys."""
     if "=" in prefix:
         return []
     found = [key for key in _keys(prefix.rpartition(".")[0], parsed_args.name) if key.startswith(prefix)]
@@ -124,5 +124,5 @@ def _phases(scenario: str | None) -> list[str]:
 
     try:
         return [phase.name for phase in load_scenario(scenario).phases] if scenario else []
-    except ScenarioError:  # the run itself will say what is wrong with it
+    except ScenarioError:  # the run will report the error
         return []

@@ -1,4 +1,4 @@
-"""How a command ends: its exit status, and one message instead of a traceback."""
+"""The exit status of a command, and one message instead of a traceback."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ INTERRUPTED = 130
 
 
 def exit_status(command: Callable[[], int], interrupted: str = "interrupted") -> int:
-    """Runs a command and reports on stderr if it fails.
+    """Runs a command and prints its error on stderr if it fails.
 
     Args:
-        command: The work; returns the exit status.
-        interrupted: What to say after Ctrl-C or SIGTERM.
+        command: Does the work and returns the exit status.
+        interrupted: The message after Ctrl-C or SIGTERM.
 
     Returns:
-        The command's own status; 1 after an error that is the user's to mend; 130 after Ctrl-C or SIGTERM.
+        The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C or SIGTERM.
     """
     try:
         with interruptible():

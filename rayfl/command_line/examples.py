@@ -1,4 +1,4 @@
-"""`rayfl examples`: copies the examples to a folder, where they run as they are and can be changed."""
+"""`rayfl examples`: copies the examples to a folder, ready to run and to change."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
     parser = argparse.ArgumentParser(
         prog=prog,
-        description="Copy the examples: data, networks, algorithms, tasks, schedules, callbacks of your own; Ray Tune.",
+        description="Copy the examples: your own data, networks, algorithms, tasks, schedules and callbacks; Ray Tune.",
     )
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("rayfl_examples"), help="a new one (%(default)s)")
+    parser.add_argument(
+        "folder", type=Path, nargs="?", default=Path("rayfl_examples"), help="a new folder (default: %(default)s)"
+    )
     return parser
 
 
@@ -37,7 +39,7 @@ def _copied(folder: Path, console: Console) -> int:
     try:
         shutil.copytree(_shipped(), folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     except OSError as error:
-        raise ResourceError(f"cannot copy the examples to '{folder}': {error.strerror}; name a new folder") from None
+        raise ResourceError(f"cannot copy the examples to '{folder}': {error.strerror}; choose a new folder") from None
     for file in sorted(folder.glob("*.py")):
         summary = file.read_text(encoding="utf-8").partition('"""')[2].partition("\n")[0].rstrip('"')
         console.print(Text.assemble((f"{folder / file.name}", "bold"), f"  {summary}"), soft_wrap=True)
@@ -45,7 +47,7 @@ def _copied(folder: Path, console: Console) -> int:
 
 
 def _shipped() -> Path:
-    """They lie inside the package in an installed wheel, and beside it in a checkout."""
+    """The examples are inside the package in an installed wheel, and next to it in a checkout."""
     package = Path(rayfl.__file__).parent
     inside = package / NAME
     return inside if inside.is_dir() else package.parent / NAME

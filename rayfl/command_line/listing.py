@@ -1,4 +1,4 @@
-"""`rayfl list`: the scenarios and grids that can be run, by paper, with their data and cost."""
+"""`rayfl list`: scenarios and grids by paper, with their data and cost."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
 
 PIPE_WIDTH = 1000
-"""Characters in a line of a pipe: every scenario and grid is one line there, for `grep`."""
+"""Width of a line in a pipe, where every scenario and grid is one line, for `grep`."""
 
 EXAMPLES = """\
 examples:
   {prog}
-  {prog} femnist                # those whose name, title, paper or data contains it
+  {prog} femnist                # only if the name, title, paper or data contains it
   {prog} --grids coprefl
   {prog} --json
 
-data: `found` in the data folder; a generated `stand-in`, since its files are not there; `missing`, and needed;
-`generated` anyway; or `own` files or code, which are only looked for when the scenario runs
-cost: rounds and client updates, of the scenario and with --quick
+data: `found` in the data folder; not found, with a generated `stand-in`; `missing`, so the scenario does not run;
+always `generated`; or your `own` files or code, which are checked when the scenario runs
+cost: rounds and client updates, in full and with --quick
 """
 
 WIDE = 130
-"""Columns of a terminal from which on every scenario is one row."""
+"""Width of a terminal, in characters, from which every scenario takes one row."""
 
 STYLES = {"found": "green", "stand-in": "yellow", "missing": "red"}
 
@@ -47,12 +47,12 @@ def main(arguments: Sequence[str], prog: str) -> int:
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
-    parser = command_parser(prog, "List the scenarios and grids that can be run, by paper.", EXAMPLES)
-    parser.add_argument("text", nargs="?", default="", help="list only those that contain it (default: all)")
+    parser = command_parser(prog, "List scenarios and grids by paper, with their data and cost.", EXAMPLES)
+    parser.add_argument("text", nargs="?", default="", help="list only entries that contain this text (default: all)")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--scenarios", action="store_true", help="list no grids")
-    kind.add_argument("--grids", action="store_true", help="list no scenarios")
-    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    kind.add_argument("--scenarios", action="store_true", help="list only scenarios")
+    kind.add_argument("--grids", action="store_true", help="list only grids")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
@@ -63,7 +63,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         print(json.dumps({"scenarios": [*map(asdict, scenarios)], "grids": [*map(asdict, grids)]}, indent=1))
         return 0
     if not (scenarios or grids):
-        print(f"nothing contains '{options.text}'; `rayfl list` lists all", file=sys.stderr)
+        print(f"no scenario or grid contains '{options.text}'; `rayfl list` lists all", file=sys.stderr)
         return 1
     if scenarios:
         print_scenarios(scenarios)
@@ -111,7 +111,7 @@ def _columns(entry: ScenarioEntry) -> list[Text]:
 
 def _cost(cost: Cost) -> Text:
     updates = (
-        "updates not known"
+        "updates unknown"
         if cost.client_updates is None
         else f"{cost.client_updates:,} update{'s' * (cost.client_updates != 1)}"
     )
@@ -121,7 +121,7 @@ def _cost(cost: Cost) -> Text:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in columns:
-        # what a command takes is never folded
+        # names that commands take are never folded
         table.add_column(name, no_wrap=name in ("scenario", "grid"))
     return table
 
@@ -131,5 +131,5 @@ def _print_heading(console: Console, paper: str) -> None:
 
 
 def _console() -> Console:
-    # a pipe has no width of its own
+    # a pipe has no width
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

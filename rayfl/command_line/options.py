@@ -1,4 +1,4 @@
-"""The options that running a scenario and running a grid have in common."""
+"""Options shared by the commands that run scenarios and grids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def command_parser(prog: str, description: str, examples: str) -> argparse.Argum
     Args:
         prog: The command as the user typed it: `rayfl run`, `python -m rayfl.scenario`.
         description: One sentence for the top of the help.
-        examples: Command lines for the end of the help; `{prog}` in them stands for the command.
+        examples: Command lines for the end of the help, with `{prog}` for the command.
     """
     return argparse.ArgumentParser(
         prog=prog,
@@ -29,71 +29,71 @@ def command_parser(prog: str, description: str, examples: str) -> argparse.Argum
 
 
 def add_scenario(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
-    """Adds a scenario or grid (as `name`), its overrides, and where its data lies.
+    """Adds a scenario or grid (as `name`), its overrides, and its data folder.
 
-    Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
+    Overrides may appear anywhere among the options, so parse with `parse_intermixed_args`.
     """
     scenario = {"scenario": "the scenario", "grid": "every scenario of the grid"}[kind]
     quick = {"scenario": "the scenario's [quick] table", "grid": "the scenario's and the grid's [quick] tables"}[kind]
-    parser.add_argument("name", nargs="?", metavar=kind, help=f"a {kind}'s name, or the path of a .toml file")
+    parser.add_argument("name", nargs="?", metavar=kind, help=f"the name of a {kind}, or the path of a .toml file")
     parser.add_argument(
         "overrides",
         nargs="*",
-        default=[],  # argparse takes it for required otherwise
+        default=[],  # otherwise argparse requires one
         metavar="key.path=value",
-        help=f"replace a value of {scenario}, as often as needed",
+        help=f"replace a value of {scenario}; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help=f"apply {quick}, for a first look in a minute")
     parser.add_argument(
         "--data-dir",
         type=Path,
         metavar="DIR",
-        help="where real data lies (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+        help="the folder with real data (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
     )
 
 
 def add_centralised(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for a scenario's centralised counterpart; see `check_centralised`."""
+    """Adds the options for the centralised counterpart of a scenario; see `check_centralised`."""
     parser.add_argument(
         "--centralised",
         action="store_true",
-        help="train on the pooled data instead: same data and model, as many passes, no clients",
+        help="train on the pooled data instead, without clients: same data, model and number of passes",
     )
     parser.add_argument(
-        "--keep-momentum", action="store_true", help="with --centralised: a pass begins with the momentum of the last"
+        "--keep-momentum", action="store_true", help="with --centralised: carry the momentum from pass to pass"
     )
 
 
 def check_centralised(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Ends the command where `--keep-momentum` has no effect."""
+    """Ends the command if `--keep-momentum` has no effect."""
     if options.keep_momentum and not options.centralised:
         parser.error("--keep-momentum: has no effect without --centralised; leave it out")
 
 
 def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
-    """Adds what to run (as `name`), its overrides, and the options for where and on what to run it.
+    """Adds a scenario or grid (as `name`), its overrides, and the options for backend, cluster and output.
 
-    Overrides may stand anywhere among the options, so parse with `parse_intermixed_args`.
+    Overrides may appear anywhere among the options, so parse with `parse_intermixed_args`.
     """
     run = {"scenario": "run", "grid": "grid"}[kind]
     uri = ", a path or a URI such as s3://bucket/runs" if kind == "scenario" else ""
-    parser.add_argument("--list", action="store_true", help=f"list the {kind}s that can be run, with their titles")
+    parser.add_argument("--list", action="store_true", help=f"list all {kind}s")
     add_scenario(parser, kind)
     parser.add_argument(
         "--backend",
         choices=["ray", "inline"],
         default="ray",
-        help="ray (default), or inline: in this process, where a debugger can follow; results are the same",
+        help="ray (default), or inline: in this process, for debugging; results are the same",
     )
     parser.add_argument(
         "--address",
-        help="a Ray cluster's address, or auto for the one this machine belongs to (default: $RAY_ADDRESS, else a "
-        "cluster is started on this machine)",
+        help="address of a Ray cluster, or auto for the one that this machine belongs to (default: $RAY_ADDRESS, else "
+        "start a cluster on this machine)",
     )
     parser.add_argument(
         "--out",
         type=folder_or_uri,
         default="runs",
         metavar="DIR",
-        help=f"where the {run}'s folder goes{uri} (default: runs)",
+        help=f"where to create the folder of the {run}{uri} (default: runs)",
     )

@@ -1,4 +1,4 @@
-"""The papers and topics by which scenarios and grids are grouped, by the folder of `scenarios/` that holds them."""
+"""Groups scenarios and grids by paper or topic, according to their folder in `scenarios/`."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PAPERS: Mapping[str, str] = {
     "asynchronous": "Asynchronous federated learning",
     "starts": "Starting points compared",
 }
-"""The title of every folder, in the order in which they are listed."""
+"""The title of every folder, in the order of the list."""
 
 OTHERS = "Other scenarios shipped with rayfl"
 OWN = "Your own"
 
 
 def paper_of(path: Path) -> str:
-    """The title of the group that a scenario or grid belongs to."""
+    """The title of the group of a scenario or grid."""
     return PAPERS.get(path.parent.name, OTHERS) if is_shipped(path) else OWN
 
 
 def in_order(title: str) -> int:
-    """The place of a group in lists: yours come first."""
+    """The position of a group in lists: your own files come first."""
     return [OWN, *PAPERS.values(), OTHERS].index(title)

@@ -1,4 +1,4 @@
-"""`rayfl resume`: goes on with a run from its last checkpoint."""
+"""`rayfl resume`: continues a run from its last checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rayfl new`: writes a commented scenario, and the file of an algorithm of your own that it names."""
+"""`rayfl new`: writes a commented scenario, and a file with your own algorithm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DATA = {
     "cifar10": _Data("resnet8", 40, _SPLIT),
     "cifar100": _Data("resnet8", 40, _SPLIT),
 }
-"""What a starter scenario takes for each data set."""
+"""Settings of the starter scenario for each data set."""
 
 
 def main(arguments: Sequence[str], prog: str) -> int:
@@ -51,12 +51,14 @@ def main(arguments: Sequence[str], prog: str) -> int:
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
     parser = command_parser(prog, "Write a commented starter scenario and the file of an algorithm.", EXAMPLES)
-    parser.add_argument("name", help="of the scenario and of the algorithm's module: letters, digits and underscores")
+    parser.add_argument("name", help="name of the scenario and the algorithm: letters, digits and underscores")
     parser.add_argument(
-        "--algorithm", metavar="NAME", help="a registered algorithm (default: write one of your own to NAME.py)"
+        "--algorithm", metavar="NAME", help="a registered algorithm (default: write your own to NAME.py)"
     )
     parser.add_argument("--data", choices=DATA, default="femnist", help="the data set (default: %(default)s)")
-    parser.add_argument("--folder", type=Path, default=Path(), help="where the files go (default: here)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path(), help="where to write the files (default: the current folder)"
+    )
     return parser
 
 
@@ -73,7 +75,7 @@ def _carry_out(options: argparse.Namespace) -> int:
             with path.open("x", encoding="utf-8") as file:
                 file.write(text)
     except OSError as error:
-        raise ResourceError(f"--folder: '{options.folder}' cannot be written to: {error.strerror}") from None
+        raise ResourceError(f"--folder: cannot write to '{options.folder}': {error.strerror}") from None
     scenario = next(iter(written))
     console = Console(highlight=False, soft_wrap=True)
     console.print(*(f"wrote {path}" for path in written), sep="\n", markup=False)
@@ -81,7 +83,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         "next:",
         f"  rayfl run {scenario} --quick      # a first look in a minute",
         f"  rayfl run {scenario} --show       # every key with its value",
-        f"  rayfl data {scenario}             # how the data is split among the clients",
+        f"  rayfl data {scenario}             # the split of the data among the clients",
         f"  rayfl run {scenario}",
         sep="\n",
         markup=False,
@@ -93,21 +95,19 @@ def starter(name: str, data: str = "femnist", algorithm: str | None = None) -> d
     """The text of the starter files, by file name; the scenario comes first.
 
     Args:
-        name: Of the scenario, and of the algorithm's module.
+        name: Name of the scenario, and of the module of the algorithm.
         data: A key of `DATA`.
-        algorithm: A registered algorithm; None for one of your own, which is the second file.
+        algorithm: A registered algorithm; None to write your own as the second file.
 
     Raises:
-        ScenarioError: The name cannot be that of a module, or the algorithm is not registered.
+        ScenarioError: The name is not valid for a module, or the algorithm is not registered.
     """
     from rayfl.algorithms import algorithms
     from rayfl.config.loading import load_scenario
     from rayfl.registry import nearest
 
     if not name.isidentifier() or keyword.iskeyword(name) or name in sys.stdlib_module_names:
-        raise ScenarioError(
-            f"name: '{name}' cannot be the name of a module of yours; use letters, digits and underscores"
-        )
+        raise ScenarioError(f"name: '{name}' is not a valid name for your module; use letters, digits and underscores")
     if algorithm is not None and algorithm not in algorithms:
         raise ScenarioError(f"--algorithm: unknown algorithm '{algorithm}'; {nearest(algorithm, algorithms)}")
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Mine"

@@ -1,4 +1,4 @@
-"""The papers' networks, by name, and their flat parameters."""
+"""Networks of the papers, by name, and their flat parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network built by name, or by a user's import path, with the options of a scenario."""
+"""Builds a network by registered name or import path, with the options of a scenario."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
     """Builds a network.
 
     Args:
-        name: A registered name, or the import path of a class or function of the user's own.
-        options: The constructor's options, from the scenario, and possibly `feature_layer`.
-        given: What rayfl knows and passes where it is asked for: `num_classes` and `input_shape`.
-        where: Key path of the table that holds name and options, for messages.
+        name: A registered name, or the import path of a class or function.
+        options: Options of the constructor from the scenario, and possibly `feature_layer`.
+        given: Arguments from rayfl, passed if the constructor names them: `num_classes` and `input_shape`.
+        where: Key path of the table with name and options, for messages.
 
     Raises:
-        ScenarioError: The name or an option is unknown, what it names is neither a class of networks nor a function
-            (it is then not called), it raises something, it returns something else than a network, or its parameters
-            do not fit into this machine's memory.
+        ScenarioError: The name or an option is unknown; the object is neither a network class nor a function (it is
+            then not called), raises an exception, or does not return a network; or the parameters do not fit into the
+            memory of this machine.
     """
     target = models.resolve(name)
     _check_makes_networks(target, name, where)
@@ -45,8 +45,8 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
 def _check_makes_networks(target: Any, name: str, where: str) -> None:
     if isinstance(target, nn.Module):
         raise ScenarioError(
-            f"{where}.name: '{name}' is a network already built, whose initial weights would not follow the seed; "
-            "name its class, or a function that builds it"
+            f"{where}.name: '{name}' is already built, so its initial weights would not follow the seed; name its "
+            "class, or a function that builds it"
         )
     called = inspect.unwrap(target.func if isinstance(target, partial) else target)
     if not (inspect.isfunction(called) or (inspect.isclass(called) and issubclass(called, nn.Module))):

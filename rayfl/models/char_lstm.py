@@ -15,7 +15,7 @@ from rayfl.models.network import Network
 
 
 class CharLSTM(Network):
-    """An embedding of the characters, LSTM layers, and the vocabulary from the last time step.
+    """An embedding of the characters, LSTM layers, and a classifier over the vocabulary at the last time step.
 
     `forward` maps [n, length] int64 to [n, num_classes] logits. 819 920 parameters for the 80 characters of LEAF,
     293 584 with `layers = 1`, 133 520 with `hidden = 100` (FedDyn's).
@@ -24,14 +24,13 @@ class CharLSTM(Network):
     FPS two layers of 256.
 
     Args:
-        num_classes: Size of the vocabulary that is read and predicted.
+        num_classes: Size of the vocabulary, of inputs and outputs.
         input_shape: (length,). Texts of other lengths work too.
         layers: Number of LSTM layers.
         hidden: Units per layer.
         embedding: Numbers per character.
-        biases: Bias vectors per layer that are trained. PyTorch has 2, which are added up, so that their sum learns at
-            twice the rate; FedDyn's code uses these. With 1 the second stays at zero, which gives the 817 872
-            parameters of LEAF's TensorFlow code.
+        biases: Trained bias vectors per layer. PyTorch adds up 2, so their sum learns at twice the rate; FedDyn's code
+            uses these. With 1 the second stays at zero, which gives the 817 872 parameters of LEAF's TensorFlow code.
 
     Raises:
         ScenarioError: The inputs are not sequences.
@@ -69,18 +68,18 @@ class CharLSTM(Network):
 
 
 class LSTM(nn.LSTM):
-    """torch.nn.LSTM whose weights stay in the flat vector on CUDA too.
+    """torch.nn.LSTM with weights that stay in the flat vector, also on CUDA.
 
-    There, PyTorch moves the weights into one chunk of memory for cuDNN whenever it finds that they have changed place;
-    otherwise cuDNN copies them at every call (3 MB for two layers of 256) and warns about it. This one lets it copy,
-    without the warning.
+    There, PyTorch moves the weights into one chunk of memory for cuDNN whenever they have changed place; otherwise
+    cuDNN copies them at every call (3 MB for two layers of 256) and warns. This class lets it copy, without the
+    warning.
     """
 
     def flatten_parameters(self) -> None:
-        """Leaves the weights where they are."""
+        """Does nothing, so the weights stay in place."""
 
     def forward(self, *inputs: Any) -> Any:
-        """Computes what torch.nn.LSTM computes."""
+        """Same as torch.nn.LSTM."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
             return super().forward(*inputs)

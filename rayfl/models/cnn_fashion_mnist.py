@@ -1,4 +1,4 @@
-"""Two CNNs for Fashion-MNIST that fit CyclicFL's description: two convolutions, dropout, two dense layers."""
+"""Two CNNs for Fashion-MNIST that match the description in CyclicFL: two convolutions, dropout, two dense layers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CNNFashionMNIST(Network):
     Args:
         num_classes: Width of the output.
         input_shape: (height, width, channels).
-        dropout: Probability in both places, in training mode only.
+        dropout: Probability of both dropouts, in training mode only.
 
     Raises:
         ScenarioError: The images are smaller than 16 x 16.

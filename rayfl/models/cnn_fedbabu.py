@@ -12,7 +12,7 @@ from rayfl.models.network import Network, image_shape
 
 
 class CNNFedBABU(Network):
-    """Four blocks of a 3x3 "same" convolution with 64 filters, batch norm, ReLU and 2x2 max pooling, then the classes.
+    """Four blocks of a 3x3 "same" convolution with 64 filters, batch norm, ReLU and 2x2 max pooling; a classifier.
 
     115 658 parameters for 32 x 32 x 3 inputs and ten classes. Batch norm keeps no running statistics: it normalises by
     the current batch in evaluation too, so a prediction depends on the samples that share its batch.
@@ -49,7 +49,7 @@ def _block(channels: int) -> nn.Sequential:
     return nn.Sequential(
         nn.Conv2d(channels, 64, 3, padding=1),
         nn.BatchNorm2d(64, track_running_stats=False),
-        # The order of rayfl.models.pooling: it changes no bit, and ReLU sees a quarter of the values.
+        # same order as rayfl.models.pooling: the same bits, and ReLU computes a quarter of the values
         nn.MaxPool2d(2),
         nn.ReLU(),
     )

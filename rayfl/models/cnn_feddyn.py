@@ -15,7 +15,7 @@ from rayfl.models.pooling import pooled
 
 
 class CNNFedDyn(Network):
-    """The one for CIFAR: two convolutions with ReLU and 2x2 max pooling, then 384, 192 and the classes.
+    """The CNN for CIFAR: two convolutions with ReLU and 2x2 max pooling, then 384 and 192 units and a classifier.
 
     797 962 parameters for 32 x 32 x 3 inputs and ten classes, 815 332 for a hundred; FedExP's, with
     `widths = [32, 64]`, has 744 330 and 761 700.
@@ -60,10 +60,11 @@ class CNNFedDyn(Network):
 
 
 class CNNFedBugTiny(Network):
-    """The one for Tiny-ImageNet: three pooled convolutions of 64 filters, then 256, 128 and the classes.
+    """The CNN for Tiny-ImageNet: three pooled convolutions of 64 filters, then 256 and 128 units and a classifier.
 
-    530 888 parameters for 64 x 64 x 3 inputs and 200 classes. The grouping "code" unfreezes as FedBug's code does: in
-    five periods, the third convolution together with the first. The paper's percentages fit the six modules one by one.
+    530 888 parameters for 64 x 64 x 3 inputs and 200 classes. The grouping "code" unfreezes like the code of FedBug: in
+    five periods, the third convolution together with the first. The percentages in the paper match unfreezing the six
+    modules one by one.
 
     From Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", 2023, and its code.
 

@@ -1,4 +1,4 @@
-"""The CNN of FEMNIST, with one dense layer as CyclicFL describes it or two as LEAF has it."""
+"""The CNN for FEMNIST, with one dense layer as in CyclicFL or two as in LEAF."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from rayfl.models.pooling import pooled
 
 
 class CNNFemnist(Network):
-    """Two 5x5 "same" convolutions, each with ReLU and 2x2 max pooling, then one dense layer, or two.
+    """Two 5x5 "same" convolutions, each with ReLU and 2x2 max pooling, then one or two dense layers.
 
-    246 590 parameters for 28 x 28 x 1 inputs and 62 classes; 6 603 710, LEAF's, with `hidden = 2048`.
+    246 590 parameters for 28 x 28 x 1 inputs and 62 classes; with `hidden = 2048` 6 603 710, as in LEAF.
 
     From Caldas et al., "LEAF: A Benchmark for Federated Settings", 2018, and its code. CyclicFL has "two convolutions
-    and one fully connected layer" without sizes; the default is LEAF's convolutions with the last layer alone.
+    and one fully connected layer" without sizes; the default is the convolutions of LEAF with only the last layer.
 
     Args:
         num_classes: Width of the output.
         input_shape: (height, width, channels).
         widths: Filters of the two convolutions.
-        hidden: Units of a dense ReLU layer before the last; None for no such layer.
+        hidden: Units of a dense ReLU layer before the last one; None for no such layer.
 
     Raises:
         ScenarioError: The images are smaller than 4 x 4.

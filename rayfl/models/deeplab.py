@@ -17,21 +17,21 @@ from rayfl.models.network import Network, image_shape
 
 
 class DeepLabV3Plus(Network):
-    """5 225 203 parameters for 19 classes, 1 811 712 of them MobileNet-V2's without its last convolution.
+    """5 225 203 parameters for 19 classes, of which 1 811 712 are in MobileNet-V2 without its last convolution.
 
-    The backbone's output has a sixteenth of the image's height and width: its last two stages keep the size, and their
-    depthwise convolutions are dilated by 2 from the second block on. Names, initialisation and layers of `features` are
-    those of torchvision's `mobilenet_v2`, so its weights fit. Any size of image works, in training too.
+    The output of the backbone has a sixteenth of the height and width of the image: its last two stages keep the size,
+    and their depthwise convolutions are dilated by 2 from the second block on. Names, initialisation and layers of
+    `features` are those of torchvision's `mobilenet_v2`, so its weights fit. Images of any size work, also in training.
 
     From Chen et al., "Encoder-Decoder with Atrous Separable Convolution for Semantic Image Segmentation", ECCV 2018;
-    pooling pyramid and decoder as VainF's DeepLabV3Plus-Pytorch builds them, which FPS trains.
+    pooling pyramid and decoder as in VainF's DeepLabV3Plus-Pytorch, which FPS trains.
 
     Args:
         num_classes: Width of the output.
         input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: The images are smaller than 32 x 32, or have other than three channels.
+        ScenarioError: The images are smaller than 32 x 32, or do not have three channels.
     """
 
     feature_layer = "classifier"
@@ -67,14 +67,14 @@ class DeepLabV3Plus(Network):
 
 
 _LOW = 4
-"""Blocks up to the last one of 24 channels, whose maps are a quarter of the image's size."""
+"""Blocks up to the last one with 24 channels, whose feature maps have a quarter of the image size."""
 
 _DILATED = 14
-"""The first block of 160 channels, which would halve the size once more."""
+"""The first block with 160 channels, which would halve the size again."""
 
 
 def _dilate(blocks: nn.Sequential) -> None:
-    """Undoes the stride of the first block; the others then see as far as they did before."""
+    """Removes the stride of the first block, and dilates the others to keep their receptive fields."""
     for number, block in enumerate(blocks):
         depthwise: Any = block.get_submodule("conv.1.0")
         depthwise.stride = (1, 1)

@@ -1,4 +1,4 @@
-"""DistilBERT with a classifier on the first token. Needs rayfl[text]."""
+"""DistilBERT with a classifier on the first token. Requires rayfl[text]."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class DistilBert(Network):
 
     Args:
         num_classes: Width of the output.
-        folder: Of a DistilBERT, whose config.json gives the sizes; by default those of distilbert-base-uncased. Its
-            weights are not read: `start.file` does that.
-        config: Sizes of other values, by the names of config.json: { n_layers = 2, dim = 64, n_heads = 2 }.
+        folder: Folder of a DistilBERT; its config.json gives the sizes. By default those of distilbert-base-uncased.
+            Weights are not read: use `start.file` for that.
+        config: Other sizes, by their names in config.json: { n_layers = 2, dim = 64, n_heads = 2 }.
 
     Raises:
-        ScenarioError: `transformers` is not installed, the folder holds no DistilBERT, or a size is unknown or wrong.
+        ScenarioError: `transformers` is not installed, the folder has no DistilBERT, or a size is unknown or wrong.
     """
 
     feature_layer = "classifier"
@@ -69,15 +69,16 @@ class DistilBert(Network):
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         if input_ids.shape[1] > self._positions:
             raise ScenarioError(
-                f"model 'distilbert': takes {self._positions} tokens, the data has {input_ids.shape[1]}; shorten them "
-                "(data.options.length) or change model.config.max_position_embeddings"
+                f"model 'distilbert': takes {self._positions} tokens, but the data has {input_ids.shape[1]}; shorten "
+                "the texts (data.options.length) or change model.config.max_position_embeddings"
             )
         try:
             states = self.distilbert(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
         except IndexError:
             raise ScenarioError(
-                f"model 'distilbert': has a vocabulary of {self._tokens}, the data has token {int(input_ids.max())}; "
-                "give model.folder and data.options.tokenizer the same folder, or change model.config.vocab_size"
+                f"model 'distilbert': has a vocabulary of {self._tokens}, but the data has token "
+                f"{int(input_ids.max())}; use the same folder for model.folder and data.options.tokenizer, or change "
+                "model.config.vocab_size"
             ) from None
         features = nn.functional.relu(self.pre_classifier(states[:, 0]))
         logits: torch.Tensor = self.classifier(self.dropout(features))
@@ -92,18 +93,18 @@ def _config(num_classes: int, folder: Path | None, given: Mapping[str, Any]) -> 
     known = DistilBertConfig().to_dict()
     for key in given:
         if key not in known:
-            raise ScenarioError(f"model.config.{key}: is no part of DistilBERT's config.json; {nearest(key, known)}")
+            raise ScenarioError(f"model.config.{key}: is not in DistilBERT's config.json; {nearest(key, known)}")
     options = {**given, "num_labels": num_classes, "attn_implementation": "eager"}
     if folder is not None and not (folder / "config.json").is_file():
-        raise ScenarioError(f"model.folder: {folder} has no config.json; give the folder of a DistilBERT")
+        raise ScenarioError(f"model.folder: {folder} has no config.json; use the folder of a DistilBERT")
     try:
         if folder is None:
             return DistilBertConfig(**options)
         found = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
-    except Exception as error:  # its own exceptions have no common base
+    except Exception as error:  # exceptions of transformers have no common base
         raise _wrong(error) from error
     if not isinstance(found, DistilBertConfig):
-        raise ScenarioError(f"model.folder: {folder} holds a '{found.model_type}', not a DistilBERT")
+        raise ScenarioError(f"model.folder: {folder} has a '{found.model_type}', not a DistilBERT")
     return found
 
 

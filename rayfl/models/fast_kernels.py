@@ -1,4 +1,4 @@
-"""Layers that compute the same as PyTorch's, faster; they are put into a network when it is built."""
+"""Faster layers with the same results as PyTorch's, which replace them when a network is built."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LANES = 16
 class NarrowConv2d(nn.Conv2d):
     """A convolution with few filters, which computes two neighbouring columns of its output at once.
 
-    With 8 filters or fewer, PyTorch's leaves at least half of an AVX-512 vector empty. Two neighbouring columns of a
-    channels-last image are one column with twice the channels: the same memory, read differently. So each filter is
-    used twice, once for each of the two columns of the output, with a column of zeros after or before it, which fills
-    the vector at the price of 1 / width more multiplications. Outputs equal PyTorch's; so do gradients, up to the
+    With 8 filters or fewer, PyTorch's kernel leaves at least half of an AVX-512 vector empty. Two neighbouring columns
+    of a channels-last image are one column with twice the channels: the same memory, read differently. So each filter
+    is used twice, once for each of the two columns of the output, with a column of zeros after or before it, which
+    fills the vector at the cost of 1 / width more multiplications. Outputs equal PyTorch's; so do gradients, up to the
     order of summation.
 
-    The backward pass to the input gains nothing, so PyTorch's kernel is used where that is needed; also for images of
-    odd width, and on devices other than the CPU.
+    The backward pass to the input gains nothing, so this layer uses PyTorch's kernel if the input requires a gradient;
+    also for images of odd width, and on devices other than the CPU.
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -40,26 +40,26 @@ class NarrowConv2d(nn.Conv2d):
 
 
 def use_fast_kernels(network: nn.Module) -> None:
-    """Replaces the layers for which this CPU has a faster kernel, in place.
+    """Replaces layers in place for which this CPU has a faster kernel.
 
-    Names, parameters, values and hooks stay. Only layers of exactly `torch.nn.Conv2d` are replaced: a subclass may
-    compute something else.
+    Names, parameters, values and hooks stay. Only layers of exactly the type `torch.nn.Conv2d` are replaced: a subclass
+    may compute something else.
     """
     for module in network.modules():
         if _is_narrow(module):
-            # As torch.nn.utils.parametrize does: whoever holds the layer, inside the network or not, sees the change.
+            # like torch.nn.utils.parametrize: all references to the layer, also outside the network, see the change
             module.__class__ = NarrowConv2d
 
 
 def undo_fast_kernels(network: nn.Module) -> None:
-    """Puts PyTorch's own layers back, in place; names, parameters, values and hooks stay."""
+    """Restores PyTorch's layers in place; names, parameters, values and hooks stay."""
     for module in network.modules():
         if isinstance(module, NarrowConv2d):
             module.__class__ = nn.Conv2d  # type: ignore[assignment]
 
 
 def _is_narrow(module: nn.Module) -> bool:
-    """Whether `NarrowConv2d` can compute the layer, and faster than PyTorch."""
+    """Whether `NarrowConv2d` can compute the layer, faster than PyTorch."""
     return (
         type(module) is nn.Conv2d
         and torch.backends.cpu.get_cpu_capability() == "AVX512"

@@ -1,4 +1,4 @@
-"""Which layer of a network is its head: declared by its class, or named by the scenario (`model.feature_layer`)."""
+"""The head of a network: declared by its class, or named by the scenario (`model.feature_layer`)."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from rayfl.models.network import Network
 from rayfl.registry import nearest
 
 OPTION = "feature_layer"
-"""The key of a `model` that names it, unless the constructor has a parameter of that name."""
+"""The key of `model` that names the head, unless the constructor has a parameter of that name."""
 
 
 def split_off(target: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """What of a model's options its constructor gets, and what names its feature layer; None for nothing."""
+    """Splits the options of a model into those of its constructor and the name of its feature layer, or None."""
     if OPTION not in options or OPTION in inspect.signature(target).parameters:
         return dict(options), None
     return {key: value for key, value in options.items() if key != OPTION}, options[OPTION]
 
 
 def declare(network: nn.Module, layer: Any, where: str) -> None:
-    """Makes a layer the feature layer of a network whose class declares none.
+    """Sets the feature layer of a network whose class declares none.
 
     Args:
         network: Any module.
-        layer: The layer's name, as `named_modules()` has it.
+        layer: The name of the layer in `named_modules()`.
         where: The key of the model, for messages.
 
     Raises:
-        ScenarioError: The class declares one, or the network has no such layer, or one without parameters.
+        ScenarioError: The class declares one, or the network has no such layer, or the layer has no parameters.
     """
     if isinstance(network, Network):
-        own = f"declares its own, '{network.feature_layer}'"
+        own = f"declares '{network.feature_layer}' itself"
         raise ScenarioError(f"{where}.{OPTION}: model {type(network).__name__} {own}; leave it out")
     layers = _with_parameters(network)
     if layer not in layers:
@@ -47,17 +47,17 @@ def declare(network: nn.Module, layer: Any, where: str) -> None:
 
 
 def head_of(network: nn.Module) -> str | None:
-    """The name of a network's feature layer; None where nothing says which it is."""
+    """The name of the feature layer of a network; None if it is not declared."""
     return getattr(network, OPTION, None)
 
 
 def undeclared(network: nn.Module) -> str:
-    """What to do about a network without a feature layer that is needed, for messages."""
+    """The remedy for a network without the required feature layer, for messages."""
     layers, declared = _with_parameters(network), "derive the class from rayfl.models.Network"
     named = f"name that layer in `model` (feature_layer = '{layers[-1]}', its last one?), or " if layers else ""
-    return f"model {type(network).__name__} does not say what its head is; {named}{declared}"
+    return f"model {type(network).__name__} does not declare its head; {named}{declared}"
 
 
 def _with_parameters(network: nn.Module) -> list[str]:
-    """The names of the modules that hold parameters themselves."""
+    """The names of the modules that own parameters directly."""
     return [name for name, module in network.named_modules() if name and any(True for _ in module.parameters(False))]

@@ -1,4 +1,4 @@
-"""A model whose parameters, gradients and buffers lie in flat vectors."""
+"""A model with its parameters, gradients and buffers in flat vectors."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from rayfl.models.transfer import transfer
 
 
 class FlatModel:
-    """A module whose tensors are views into one float32 vector, so that models travel as vectors.
+    """A module whose tensors are views into one float32 vector.
 
     Loading a model is one copy, a delta one subtraction, a step of SGD one `model.params.add_(model.gradient,
-    alpha=-lr)`. The module is used as usual: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
+    alpha=-lr)`. You use the module as usual: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
 
-    Buffers that no vector carries, integers (`num_batches_tracked`) and those that are not persistent, are reset to
-    their initial values by every `load`, so that nothing of a client update stays behind in them.
+    Buffers outside the vector, integers (`num_batches_tracked`) and those that are not persistent, are reset to their
+    initial values by every `load`, so a client update leaves nothing behind in them.
 
     Attributes:
-        module: The given module, now on `device`. Its parameters must only be changed in place from now on; moving,
-            casting or replacing them breaks the views, which `load` and `check` notice.
-        vector: [slots and padding] float32 on `device`. The parameters that are trained come first, followed by what
-            is carried along: frozen parameters (`requires_grad=False`) and persistent floating-point buffers. Slots
-            start at multiples of 64 bytes. The padding between them is zero and must stay so.
+        module: The given module, now on `device`. From now on, change its parameters only in place; moving, casting or
+            replacing them breaks the views, which `load` and `check` detect.
+        vector: [slots and padding] float32 on `device`. Trained parameters come first, followed by frozen parameters
+            (`requires_grad=False`) and persistent floating-point buffers. Slots start at multiples of 64 bytes. The
+            padding between them is zero and must stay so.
         params: The first part of `vector`, as a view. Module order is vector order: the first modules are a prefix.
         buffers: The second part of `vector`, as a view.
         gradient: [length of params] float32. Every `param.grad` is a view into it, to which `backward` adds.
@@ -40,14 +40,14 @@ class FlatModel:
         num_buffer_values: Number of values in `buffers`, without padding.
 
     Args:
-        module: It is taken over, not copied.
-        device: Where vector and module go.
-        channels_last: Store 4-D tensors output-height-width-input, which is faster for convolutions on CPUs; shapes
-            and names stay PyTorch's.
+        module: The module, which is not copied.
+        device: The device for the vector and the module.
+        channels_last: Whether to store 4-D tensors output-height-width-input, which is faster for convolutions on CPUs;
+            shapes and names stay those of PyTorch.
 
     Raises:
-        ScenarioError: The module cannot be flattened (`layout_of` says when), or it is a `Network` whose declaration
-            does not match what it holds.
+        ScenarioError: The module cannot be flattened (see `layout_of`), or it is a `Network` whose declaration does not
+            match its modules.
     """
 
     def __init__(self, module: nn.Module, device: torch.device, channels_last: bool = True) -> None:
@@ -83,7 +83,7 @@ class FlatModel:
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
-        """Sets the gradient to zero, and reattaches what `zero_grad(set_to_none=True)` detached."""
+        """Sets the gradient to zero, and reattaches gradients that `zero_grad(set_to_none=True)` detached."""
         self.gradient.zero_()
         for _, parameter, view in self._gradients:
             if parameter.grad is not view:
@@ -96,27 +96,27 @@ class FlatModel:
 
     @property
     def trained_parameters(self) -> list[nn.Parameter]:
-        """The parameters that are trained, in vector order."""
+        """The trained parameters, in vector order."""
         return [parameter for _, parameter, _ in self._gradients]
 
     @property
     def training_slots(self) -> list[Slot]:
-        """The slots of the parameters whose gradients are computed at the moment, in order; see `training_only`."""
+        """The slots of the parameters that currently have gradients, in order; see `training_only`."""
         return [slot for slot, parameter, _ in self._gradients if parameter.requires_grad]
 
     def slots_of(self, names: Collection[str]) -> list[Slot]:
         """The slots of some parameters and buffers, in order.
 
         Args:
-            names: Theirs; a tied one is meant by any of its names.
+            names: Their names; any name of a tied tensor selects it.
         """
         return [slot for slot in self.layout if any(name in names for name in slot.names)]
 
     def parts_of(self, names: Collection[str] | None) -> list[slice]:
-        """The parts of `params` and `gradient` that some parameters make up, in order; adjacent ones are merged.
+        """The parts of `params` and `gradient` that belong to some parameters, in order; adjacent parts are merged.
 
         Args:
-            names: Of the parameters; a tied one is meant by any of its names. None for all.
+            names: Names of the parameters; any name of a tied one selects it. None for all.
         """
         parts: list[slice] = []
         for slot, _, _ in self._gradients:
@@ -133,7 +133,7 @@ class FlatModel:
         """Restricts gradients to some parameters; autograd computes no others.
 
         Args:
-            names: Of the parameters; a tied one trains if any of its names is among them.
+            names: Names of the parameters; a tied one trains if any of its names is among them.
 
         Yields:
             Their parts of the vectors; see `parts_of`.
@@ -148,10 +148,10 @@ class FlatModel:
 
     @contextmanager
     def elsewhere(self, params: torch.Tensor) -> Iterator[None]:
-        """Within it the parameters have other values; afterwards all values are as before, those of buffers too.
+        """Gives the parameters other values within the block, and restores all values afterwards, including buffers.
 
         Args:
-            params: [length of params] float32; it is not changed.
+            params: [length of params] float32, which is not changed.
         """
         vector = self.vector.clone()
         fixed = {name: self.module.get_buffer(name).clone() for name in self._fixed}
@@ -167,10 +167,10 @@ class FlatModel:
         """Makes a network with the values of another vector, in evaluation mode and without gradients.
 
         Args:
-            vector: [length of self.vector] float32 on the model's device. It is not copied.
+            vector: [length of self.vector] float32 on the device of the model, which is not copied.
 
         Returns:
-            A handle. Release it, by `with` or `release()`, so that its network is used again.
+            A handle. Release it, by `with` or `release()`, to let its network be reused.
 
         Raises:
             ValueError: The vector has another length.
@@ -188,7 +188,7 @@ class FlatModel:
 
         Raises:
             ValueError: The vector has another length.
-            ScenarioError: As `check`, gradients aside.
+            ScenarioError: As for `check`, except gradients.
         """
         if vector.shape != self.vector.shape:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's {tuple(self.vector.shape)}")
@@ -208,15 +208,15 @@ class FlatModel:
             if parameter.grad is not view:
                 what = "was set to None" if parameter.grad is None else "is another tensor"
                 raise ScenarioError(
-                    f"model: the gradient of '{slot.name}' {what}, so what backward adds to it is lost; clear "
+                    f"model: the gradient of '{slot.name}' {what}, so backward() has no effect on it; clear "
                     "gradients with zero_gradient() of the flat model, not with zero_grad()"
                 )
 
     def state_dict(self, vector: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Copies a vector for export: PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
+        """Copies a vector for export, with PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
 
         Args:
-            vector: [length of self.vector] float32, on any device; the model's own by default.
+            vector: [length of self.vector] float32, on any device; by default that of the model.
         """
         source = (self.vector if vector is None else vector).cpu()
         values = self._fixed | {name: slot.view(source) for slot in self.layout for name in slot.names}
@@ -230,11 +230,11 @@ class FlatModel:
         return {name: shapes[name] if name in shapes else self._fixed[name].shape for name in self.names}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Loads what `state_dict` exported; where it raises, nothing has changed. `transfer` offers laxer rules.
+        """Loads an export of `state_dict`; changes nothing if it raises. `transfer` offers less strict rules.
 
         Raises:
             DataError: Names are missing or unexpected, or a tensor has another shape.
-            ScenarioError: As `load`.
+            ScenarioError: As for `load`.
         """
         taken = transfer(state, self)
         self._check_views()
@@ -243,7 +243,7 @@ class FlatModel:
         self.load(taken.vector)
 
     def _tensor(self, name: str) -> torch.Tensor:
-        """Looks the module's tensor up each time, since a module may replace its buffers."""
+        """Looks up the tensor each time, since a module may replace its buffers."""
         owner, attribute = self._owners[name]
         held = owner._parameters if attribute in owner._parameters else owner._buffers
         tensor = held.get(attribute)
@@ -259,7 +259,7 @@ class FlatModel:
                 in_place = tensor.data_ptr() == start + bytes_each * slot.offset and tensor.stride() == slot.strides
                 if slot.size and not in_place:
                     raise ScenarioError(
-                        f"model: '{name}' was replaced by another tensor, which training would change in vain; change "
+                        f"model: '{name}' was replaced by another tensor, so training it would have no effect; change "
                         "parameters and buffers in place (copy_, add_), and do not move or cast the module"
                     )
 

@@ -1,4 +1,4 @@
-"""A head beside which stands a copy of its whole network, which follows it: a target network, or a key encoder."""
+"""A head with a copy of the whole network that follows it: a target network, or a key encoder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rayfl.models.wrapping import put_head
 
 
 class FollowedHead(nn.Module):
-    """From features [n, d] to their projections; beside it stands a network that follows the one that it heads.
+    """Maps features [n, d] to projections; contains a network that follows the one with this head.
 
     Attributes:
-        projector: What the network's own features go through.
+        projector: Maps the features of the network to projections.
         follower: A copy of the network with this projector as its feature layer, which maps inputs to projections.
     """
 
@@ -33,7 +33,7 @@ class FollowedHead(nn.Module):
 
 
 def put_followed(module: Network, head: FollowedHead) -> None:
-    """Puts a head in the place of a network's feature layer, with a follower of the network and its projector."""
+    """Replaces the feature layer of a network by a head, with a follower of the network and its projector."""
     replaced = module.feature_layer
     module.set_submodule(replaced, head.projector)
     follower = copy.deepcopy(module).requires_grad_(False)
@@ -55,7 +55,7 @@ def follow(network: nn.Module, momentum: float) -> None:
 
 
 def _holders(network: nn.Module) -> list[str]:
-    """The names of the modules that hold tensors themselves."""
+    """The names of the modules that own tensors directly."""
     return [
         name
         for name, module in network.named_modules()
@@ -64,7 +64,7 @@ def _holders(network: nn.Module) -> list[str]:
 
 
 def _in_head(name: str, replaced: str) -> str:
-    """Where the follower's module has its original: the projector has moved into the head."""
+    """The original of a module of the follower: the projector has moved into the head."""
     if name == replaced or name.startswith(f"{replaced}."):
         return f"{replaced}.projector{name.removeprefix(replaced)}"
     return name

@@ -1,4 +1,4 @@
-"""Copies of a model's network that compute with other parameters than the resident ones, and are never trained."""
+"""Copies of a model's network with other parameters than the resident ones, which are never trained."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from rayfl.models.slot import Slot
 
 
 class FrozenCopy:
-    """A network in evaluation mode and without gradients, whose values are those of a vector.
+    """A network in evaluation mode and without gradients, with the values of a vector.
 
-    Made by `FlatModel.frozen_copy`. Nothing is copied: the network's tensors are views into the vector, so whatever
-    changes the vector changes what the network computes. Use it as a context manager, or call `release` when done;
-    its network is then kept for the next one who asks:
+    Made by `FlatModel.frozen_copy`. Nothing is copied: the tensors of the network are views into the vector, so
+    changing the vector changes the network. Use it as a context manager, or call `release` when done; its network is
+    then kept for the next call:
 
         with model.frozen_copy(global_vector) as teacher:
             targets = teacher.module(x)
@@ -34,7 +34,7 @@ class FrozenCopy:
         """The network.
 
         Raises:
-            RuntimeError: The copy has been released, and its network may by now compute something else.
+            RuntimeError: The copy has been released, and its network may have other values by now.
         """
         if self._module is None:
             raise RuntimeError("this frozen copy has been released; ask the model for another one")
@@ -44,7 +44,7 @@ class FrozenCopy:
         """Points the network at another vector.
 
         Args:
-            vector: Parameters and buffers, float32, in the model's layout and on its device.
+            vector: Parameters and buffers, float32, in the layout of the model and on its device.
 
         Raises:
             RuntimeError: The copy has been released.
@@ -62,7 +62,7 @@ class FrozenCopy:
             tensors[name].copy_(value)
 
     def release(self) -> None:
-        """Hands the network back to the model it was copied from; releasing twice does nothing."""
+        """Returns the network to the model that it was copied from; does nothing the second time."""
         if self._module is not None:
             self._pool.append(self._module)
             self._module = None

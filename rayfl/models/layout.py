@@ -1,4 +1,4 @@
-"""Where each tensor of a model lies in the flat vector, and which models have no such place."""
+"""The places of the tensors of a model in its flat vector, and checks of models that have none."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from rayfl.models.slot import Slot
 
 
 def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
-    """Lays out all parameters that are trained, then all that is carried along: frozen parameters and buffers.
+    """Lays out all trained parameters, then frozen parameters and buffers.
 
-    Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor lies where its first name
-    does. Buffers without a slot: integers and booleans (`num_batches_tracked`), which no mean over clients makes sense
-    of, and those that are not persistent.
+    Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor has the place of its first
+    name. Buffers without a slot are integers and booleans (`num_batches_tracked`), for which a mean over clients makes
+    no sense, and those that are not persistent.
 
     Raises:
-        ScenarioError: The module has nothing to train, or a tensor that cannot lie in one float32 vector: it shares
-            memory with another without being the same, is not float32 (parameters, floating-point buffers), has no
-            shape or no values yet; or a module keeps extra state.
+        ScenarioError: The module has nothing to train, or has a tensor that does not fit into a float32 vector: it
+            shares memory with another tensor, is not float32 (parameters, floating-point buffers), or has no shape or
+            no values yet; or a module keeps extra state.
     """
     persistent = module.state_dict(keep_vars=True).keys()
     for name in persistent:
@@ -54,7 +54,7 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
 
 
 def _strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
-    # Of empty tensors of the wanted format, since that is where PyTorch decides strides, on a device without memory.
+    # PyTorch chooses the strides of an empty tensor in this format, here on a device without memory
     memory_format = torch.channels_last if channels_last and len(shape) == 4 else torch.contiguous_format
     return torch.empty(shape, device="meta", memory_format=memory_format).stride()
 
@@ -62,8 +62,8 @@ def _strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
 def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
     if nn.parameter.is_lazy(tensor):
         raise ScenarioError(
-            f"model: {kind} '{name}' has no shape yet (a lazy module); give its sizes, or run one batch "
-            "through the model before it is used"
+            f"model: {kind} '{name}' has no shape yet (a lazy module); set its sizes, or run one batch through the "
+            "model first"
         )
     if tensor.is_meta:
         raise ScenarioError(
@@ -78,12 +78,12 @@ def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
 
 
 def _check_not_shared(tensors: dict[str, torch.Tensor]) -> None:
-    """Refuses tensors that are parts of one another: in the flat vector each has its own place."""
+    """Rejects tensors that overlap in memory: in the flat vector each has its own place."""
     ranges = []
     for name, tensor in tensors.items():
         if tensor.numel():
             reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-            # The memory is named by its device too: two devices may use the same addresses.
+            # the device is part of the range: two devices may use the same addresses
             start = tensor.data_ptr()
             ranges.append((str(tensor.device), start, start + reach * tensor.element_size(), name))
     ranges.sort()

@@ -14,7 +14,7 @@ from rayfl.models.pooling import pooled
 
 
 class LeNet5(Network):
-    """Two 5x5 convolutions (6, 16 filters), each with ReLU and 2x2 max pooling, then 120, 84 and the classes.
+    """Two 5x5 convolutions (6, 16 filters), each with ReLU and 2x2 max pooling, then 120 and 84 units, a classifier.
 
     62 006 parameters for 32 x 32 x 3 inputs and ten classes. The first dense layer adapts to the size of the input.
 

@@ -1,4 +1,4 @@
-"""Refuses a network that this machine cannot hold, before its parameters are initialised."""
+"""Rejects a network that does not fit into the memory of this machine, before its parameters are initialised."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from rayfl.errors import ScenarioError
 
 COPIES = 3
-"""A resident model takes its parameters as they are made, the flat vector, and the gradient."""
+"""A resident model takes memory for its original parameters, the flat vector, and the gradient."""
 
 
 def machine_bytes() -> int:
@@ -25,10 +25,10 @@ def within_memory(where: str) -> Iterator[None]:
     """Counts the parameters of a network while it is built.
 
     A layer allocates its parameters, registers them and then initialises them. Memory that is allocated but not yet
-    written costs nothing, so an impossible layer is found before the machine begins to swap.
+    written costs nothing, so an impossible layer raises before the machine begins to swap.
 
     Args:
-        where: Key path of the network's table, for messages.
+        where: Key path of the table of the network, for messages.
 
     Raises:
         ScenarioError: The parameters, with their gradient, take more memory than the machine has.
@@ -42,7 +42,7 @@ def within_memory(where: str) -> Iterator[None]:
         values += parameter.numel()
         if 4 * COPIES * values > limit:
             raise ScenarioError(
-                f"{where}: {values:,} parameters take {4 * COPIES * values / 2**30:,.0f} GB with their gradient, and "
+                f"{where}: {values:,} parameters take {4 * COPIES * values / 2**30:,.0f} GB with their gradient, but "
                 f"this machine has {limit / 2**30:,.0f} GB; make '{name}' of {type(module).__name__} smaller"
             )
 

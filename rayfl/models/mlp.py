@@ -1,4 +1,4 @@
-"""Multilayer perceptrons, such as FedDyn's for MNIST and EMNIST."""
+"""Multilayer perceptrons, such as those of FedDyn for MNIST and EMNIST."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from rayfl.models.network import Network, image_shape
 
 
 class MobileNetV2(Network):
-    """Inverted residual blocks, global average pooling, dropout, the classes: 3 504 872 parameters for 1000 classes.
+    """Inverted residual blocks, global average pooling, dropout, a classifier: 3 504 872 parameters for 1000 classes.
 
-    Names, initialisation and layers are those of torchvision's `mobilenet_v2`, but for the classifier's name, so its
-    other weights fit.
+    Names, initialisation and layers are those of torchvision's `mobilenet_v2`, except the name of the classifier, so
+    its other weights fit.
 
     From Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks", CVPR 2018.
 
@@ -25,8 +25,7 @@ class MobileNetV2(Network):
         input_shape: (height, width, channels).
 
     Raises:
-        ScenarioError: The images are smaller than 33 x 33, of which a single pixel would be left, or have other than
-            three channels.
+        ScenarioError: The images are smaller than 33 x 33, which leaves a single pixel, or do not have three channels.
     """
 
     feature_layer = "classifier"

@@ -30,10 +30,10 @@ def enter_training_mode(network: nn.Module) -> None:
 
 @contextmanager
 def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
-    """Within it, the networks compute as after `eval()`; afterwards every module is in the mode it was in before.
+    """Puts the networks in evaluation mode within the block, and restores the mode of every module afterwards.
 
-    Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN refuses the
-    backward pass of a recurrent layer in evaluation mode.
+    Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN does not
+    support the backward pass of a recurrent layer in evaluation mode.
     """
     with _recurrent_without_dropout(networks) as recurrent:
         for network in networks:
@@ -45,11 +45,11 @@ def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> Iterator[None]:
-    """Within it, the network computes as after `train()`, but no dropout drops anything; then all is as before.
+    """Puts the network in training mode without dropout within the block, and restores everything afterwards.
 
     Args:
         network: The network.
-        frozen: Names of the modules that compute as after `eval()`.
+        frozen: Names of the modules that are in evaluation mode instead.
     """
     with _recurrent_without_dropout([network]):
         enter_training_mode(network)
@@ -59,7 +59,7 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
 
 @contextmanager
 def _recurrent_without_dropout(networks: Sequence[nn.Module]) -> Iterator[list[nn.RNNBase]]:
-    """Within it, recurrent layers, which it gives, drop nothing; then their dropout and all modes are as before."""
+    """Yields the recurrent layers, without dropout; restores their dropout and all modes afterwards."""
     modules = [module for network in networks for module in network.modules()]
     modes = [(module, module.training) for module in modules]
     recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
@@ -70,13 +70,13 @@ def _recurrent_without_dropout(networks: Sequence[nn.Module]) -> Iterator[list[n
     finally:
         for layer, dropout in recurrent:
             layer.dropout = dropout
-        # One by one, for train() of a module would change the modes of those inside it.
+        # one by one, because train() of a module would change the modes of the modules inside it
         for module, training in modes:
             module.training = training
 
 
 class _WithoutDropout(TorchFunctionMode):
-    """Dropout as a function, which layers of dropout call too, returns what it is given."""
+    """Makes dropout functions, which dropout layers also call, return their input."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = kwargs or {}
@@ -87,7 +87,7 @@ class _WithoutDropout(TorchFunctionMode):
 
 @contextmanager
 def twice_differentiable(network: nn.Module) -> Iterator[None]:
-    """Within it, gradients of the network have gradients: cuDNN's recurrent layers lack them, PyTorch's own do not."""
+    """Enables gradients of gradients within the block: cuDNN's recurrent layers lack them, PyTorch's have them."""
     cudnn = torch.backends.cudnn
     before = cudnn.enabled
     cudnn.enabled = before and not any(isinstance(module, nn.RNNBase) for module in network.modules())

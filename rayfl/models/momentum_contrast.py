@@ -20,22 +20,22 @@ def momentum_contrast(
     width: PositiveInt = 128,
     hidden: PositiveInt | None = None,
 ) -> Network:
-    """Builds a network for the task `moco`: it returns queries [n, width], and holds a copy that computes keys.
+    """Builds a network for the task `moco`: it returns queries [n, width], and contains a copy that computes keys.
 
-    The head is d - `hidden` - ReLU - `width`. The features are what enters it; head = "fresh" drops it and the keys'
-    network, and what a start lacks of that is copied from the queries'.
+    The head is d - `hidden` - ReLU - `width`. The features are its inputs; head = "fresh" drops the head and the key
+    encoder. Tensors of the key encoder that a start lacks are copied from the network.
 
     From Chen et al., "Improved Baselines with Momentum Contrastive Learning" (MoCo v2), 2020.
 
     Args:
         network: A name ("resnet20"), or a table of name and options.
         num_classes: Not used: there are no classes.
-        input_shape: Shape of one input, which goes to the network.
+        input_shape: Shape of one input, passed to the network.
         width: Length of queries and keys.
-        hidden: Units of the head's hidden layer; by default as many as the features.
+        hidden: Units of the hidden layer; by default as many as the features.
 
     Raises:
-        ScenarioError: As of `projected`.
+        ScenarioError: As for `projected`.
     """
     module, layer = wrapped(network, num_classes, input_shape)
     hidden = hidden or layer.in_features

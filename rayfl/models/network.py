@@ -1,4 +1,4 @@
-"""What a network declares about itself, beyond being a module."""
+"""The base class of networks, with a declaration of their layers."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class Network(nn.Module):
     """A classifier that declares the order of its layers.
 
     `forward` maps a batch of inputs ([n, C, H, W] float for images, [n, length] int64 for text) to [n, classes] logits.
-    It calls every layer that has parameters as a module, so that forward hooks see all of them.
+    It must call every layer with parameters as a module, so that forward hooks see all of them.
 
-    The attributes are set on the class, or in the constructor where an option changes the layers.
+    Set the attributes on the class, or in the constructor if an option changes the layers.
 
     Attributes:
-        ordered_modules: Names of the submodules that hold the parameters, from input to output. Together they hold all
-            parameters, and `named_parameters()` yields them in this order, so that the first modules are a prefix of
-            the flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
-        feature_layer: Name of the submodule that reads the features: its input is the sample's feature vector (the
+        ordered_modules: Names of the submodules with the parameters, from input to output. Together they have all
+            parameters, and `named_parameters()` yields them in this order, so the first modules are a prefix of the
+            flat parameter vector (gradual unfreezing trains prefixes). A name may be dotted (`stage1.block0`).
+        feature_layer: Name of the submodule that reads the features: its input is the feature vector of a sample (the
             penultimate representation), its output the logits.
         copies: Modules that follow others and are not trained, such as a target network or a key encoder: their names,
-            and those of the modules that they were copied from. Their parameters need no gradient, so that they travel
-            with the buffers, and belong to no ordered module. What a start lacks of a copy is copied anew.
+            and those of the modules that they were copied from. Their parameters need no gradient, so they are sent
+            with the buffers, and belong to no ordered module. Tensors of a copy that a start lacks are copied anew.
         groupings: Named ways to divide the ordered modules into units that thaw together in gradual unfreezing (the
             stages or blocks of a ResNet). Each contains every ordered module once, with units from input to output.
 
@@ -57,11 +57,12 @@ class Network(nn.Module):
     groupings: Mapping[str, tuple[tuple[str, ...], ...]] = MappingProxyType({})
 
     def check_declaration(self) -> None:
-        """Compares what the network declares with what it holds.
+        """Checks the declaration against the modules.
 
         Raises:
             ScenarioError: An attribute is missing, names no submodule, or does not match `named_parameters()`; a
-                grouping does not contain every ordered module once; or a copy trains, or is none.
+                grouping does not contain every ordered module once; or a copy is trained or does not match its
+                original.
         """
         kind = type(self).__name__
         if not hasattr(self, "ordered_modules") or not hasattr(self, "feature_layer"):
@@ -71,7 +72,7 @@ class Network(nn.Module):
             if name not in submodules:
                 raise ScenarioError(f"model {kind}: declares '{name}', which is not one of its submodules")
         declared: list[str] = []
-        first_names: dict[int, str] = {}  # named_parameters() gives a tied parameter under its first name alone
+        first_names: dict[int, str] = {}  # named_parameters() yields a tied parameter only under its first name
         for module in self.ordered_modules:
             for name, parameter in submodules[module].named_parameters(module):
                 if first_names.setdefault(id(parameter), name) == name:
@@ -81,11 +82,11 @@ class Network(nn.Module):
             raise ScenarioError(
                 f"model {kind}: ordered_modules give the parameters in the order {', '.join(declared)}, but "
                 f"named_parameters() in the order {', '.join(held)}; create the layers from input to output "
-                "and declare all that hold parameters"
+                "and declare all that have parameters"
             )
         for grouping, units in self.groupings.items():
             if sorted(name for unit in units for name in unit) != sorted(self.ordered_modules):
-                raise ScenarioError(f"model {kind}: grouping '{grouping}' must hold every ordered module once")
+                raise ScenarioError(f"model {kind}: grouping '{grouping}' must contain every ordered module once")
         for copy, original in self.copies.items():
             if any(parameter.requires_grad for parameter in submodules[copy].parameters()):
                 raise ScenarioError(f"model {kind}: '{copy}' follows '{original}', so its parameters must not train")
@@ -94,24 +95,26 @@ class Network(nn.Module):
                 for name in (copy, original)
             ]
             if shapes[0] != shapes[1]:
-                raise ScenarioError(f"model {kind}: '{copy}' is no copy of '{original}': they hold different tensors")
+                raise ScenarioError(
+                    f"model {kind}: '{copy}' is not a copy of '{original}': they have different tensors"
+                )
 
     def original_of(self, name: str) -> str | None:
-        """The name of the tensor that a copy's tensor follows; None for what belongs to no copy."""
+        """The name of the tensor that a tensor of a copy follows; None if it belongs to no copy."""
         return followed(name, self.copies)
 
 
 class NoImagesError(ScenarioError):
-    """Inputs that a network for images cannot take."""
+    """The inputs are not images that the network can take."""
 
 
 def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
-    """Checks that inputs are images that the model's layers leave something of.
+    """Checks that inputs are images, large enough for the layers of a model.
 
     Args:
-        model: The model's name, for messages.
+        model: The name of the model, for messages.
         input_shape: Shape of one input.
-        smallest: Fewest pixels that height and width may have.
+        smallest: Smallest height and width in pixels.
 
     Returns:
         (height, width, channels).
@@ -129,7 +132,7 @@ def image_shape(model: str, input_shape: Sequence[int], smallest: int) -> tuple[
 
 
 def after_convolutions(size: int, convolutions: int) -> int:
-    """Computes the side of an image after 5x5 convolutions without padding, each followed by 2x2 pooling."""
+    """Computes the side length of an image after 5x5 convolutions without padding, each followed by 2x2 pooling."""
     for _ in range(convolutions):
         size = (size - 4) // 2
     return size

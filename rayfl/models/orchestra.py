@@ -1,4 +1,4 @@
-"""A network with Orchestra's projector in place of its last layer, and what it compares projections with."""
+"""A network with Orchestra's projector in place of its last layer, its centroids and its target network."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def orchestra(
     """Builds a network for the task `orchestra`: it returns projections [n, width].
 
     The projector is d - `width` - `width` without biases, with batch norm after both layers (ReLU after the first, no
-    weights in the second). Beside it stand a classifier of four rotations, the centroids of the global clusters, which
-    no gradient changes, and the target network. head = "fresh" drops all of these.
+    weights in the second). The head also has a classifier of four rotations, the centroids of the global clusters,
+    which have no gradient, and the target network. head = "fresh" drops all of these.
 
     From Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, and
     its code.
@@ -34,12 +34,12 @@ def orchestra(
     Args:
         network: A name ("resnet20"), or a table of name and options.
         num_classes: Not used: there are no classes.
-        input_shape: Shape of one input, which goes to the network.
+        input_shape: Shape of one input, passed to the network.
         clusters: Number of global clusters.
         width: Length of projections.
 
     Raises:
-        ScenarioError: As of `projected`.
+        ScenarioError: As for `projected`.
     """
     module, layer = wrapped(network, num_classes, input_shape)
     put_followed(module, OrchestraHead(layer.in_features, width, clusters))
@@ -47,11 +47,11 @@ def orchestra(
 
 
 class OrchestraHead(FollowedHead):
-    """From features [n, d] to projections [n, width].
+    """Maps features [n, d] to projections [n, width].
 
     Attributes:
-        rotation: From projections to the logits of four rotations.
-        centroids: [clusters, width], of length one.
+        rotation: Maps projections to the logits of four rotations.
+        centroids: [clusters, width], unit vectors.
     """
 
     layers = ("projector", "rotation")

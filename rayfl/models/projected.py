@@ -22,7 +22,7 @@ def projected(
 ) -> Network:
     """Builds a network with a head in place of its last layer: d - `hidden` - ReLU - `width` - classes.
 
-    Head and classifier are in series: the head is part of the predictor, and the features are the projected vector.
+    The classifier follows the head: the head is part of the predictor, and the features are the projected vector.
     92 626 parameters on LeNet-5 with ten classes.
 
     From Li et al., "Model-Contrastive Federated Learning", CVPR 2021, and its code.
@@ -30,13 +30,12 @@ def projected(
     Args:
         network: A name ("lenet5"), or a table of name and options: { name = "resnet8", width = 32 }.
         num_classes: Width of the output.
-        input_shape: Shape of one input, which goes to the network.
+        input_shape: Shape of one input, passed to the network.
         width: Length of the projected vector.
-        hidden: Units of the head's ReLU layer; by default as many as the vector that enters it (d) has. FedDecorr's
-            head has half.
+        hidden: Units of the ReLU layer; by default d, the length of its input. The head of FedDecorr has half of it.
 
     Raises:
-        ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is no
+        ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is not a
             `Network`) or one that is not torch.nn.Linear.
     """
     module, layer = wrapped(network, num_classes, input_shape)

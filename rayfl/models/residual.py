@@ -1,4 +1,4 @@
-"""What the residual networks share: the choice of normalisation, and the declaration of their stages and blocks."""
+"""Shared parts of the residual networks: the normalisation, and the declaration of stages and blocks."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def norm_layer(model: str, norm: Norm, groups: int, narrowest: int) -> Callable[
     """Chooses the normalisation of a network.
 
     Args:
-        model: The model's name, for messages.
+        model: The name of the model, for messages.
         norm: Batch norm or group norm.
         groups: Number of groups of a group norm.
-        narrowest: Smallest number of channels in the network, of which the others are multiples.
+        narrowest: Smallest number of channels in the network; the others are multiples of it.
 
     Returns:
-        A function from a number of channels to a layer.
+        A function that makes a layer for a number of channels.
 
     Raises:
         ScenarioError: The groups do not divide the channels.
@@ -40,8 +40,8 @@ def norm_layer(model: str, norm: Norm, groups: int, narrowest: int) -> Callable[
 def declare(network: Network, blocks_per_stage: Sequence[int]) -> None:
     """Sets the declaration of a network with torchvision's names: `conv1`, `bn1`, blocks `layer1.0` and so on, `fc`.
 
-    Two groupings: "stages" and "blocks", FedBug's "Module" and "Block". In both the stem thaws together with what
-    follows it, and the classifier with what precedes it.
+    The two groupings "stages" and "blocks" are FedBug's "Module" and "Block". In both, the stem thaws together with the
+    first unit and the classifier with the last one.
     """
     stages = [
         tuple(f"layer{stage}.{block}" for block in range(blocks)) for stage, blocks in enumerate(blocks_per_stage, 1)

@@ -1,4 +1,4 @@
-"""ResNet-18 and ResNet-34: torchvision's, with the stems and normalisations that federated learning uses."""
+"""torchvision's ResNet-18 and ResNet-34, with the stems and normalisations that federated learning uses."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from rayfl.models.residual import Norm, declare, norm_layer
 
 
 class ResNet(Network, resnet.ResNet):  # type: ignore[misc]
-    """A stem, four stages of basic blocks (64, 128, 256, 512 channels), global average pooling, the classes.
+    """A stem, four stages of basic blocks (64, 128, 256, 512 channels), global average pooling, a classifier.
 
-    Names, initialisation and forward pass are torchvision's, so its weights fit where stem and norm are the default.
+    Names, initialisation and forward pass are torchvision's, so its weights fit the default stem and norm.
 
-    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016. FedExP's code ends with a 3x3 average
-    pooling, which reads one corner of the 4 x 4 map that is left of a CIFAR image; here the pooling reads all of it.
+    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016. The code of FedExP ends with a 3x3
+    average pooling, which reads only one corner of the final 4 x 4 map of a CIFAR image; here the pooling reads all of
+    it.
 
     Args:
         num_classes: Width of the output.
@@ -30,8 +31,8 @@ class ResNet(Network, resnet.ResNet):  # type: ignore[misc]
         groups: Number of groups of a group norm (two: FedDyn, FedBug, FedExP).
 
     Raises:
-        ScenarioError: The images are smaller than 17 x 17 (stem "cifar": 5 x 5), so that the last stride would see one
-            pixel; or the groups do not divide 64.
+        ScenarioError: The images are smaller than 17 x 17 (stem "cifar": 5 x 5), which leaves one pixel for the last
+            stride; or the groups do not divide 64.
     """
 
     name: ClassVar[str]

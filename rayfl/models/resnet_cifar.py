@@ -1,4 +1,4 @@
-"""Residual networks of three stages for small images: ResNet-8, -20, -32, -44 and -56."""
+"""Residual networks with three stages for small images: ResNet-8, -20, -32, -44 and -56."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from rayfl.models.residual import Norm, declare, norm_layer
 
 
 class CIFARResNet(Network):
-    """A 3x3 convolution, three stages of basic blocks (16, 32, 64 channels), global average pooling, the classes.
+    """A 3x3 convolution, three stages of basic blocks (16, 32, 64 channels), global average pooling, a classifier.
 
     The second and the third stage halve the image and double the channels. Weights of convolutions and dense layers
     are drawn from He's normal distribution.
 
-    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, in the form of FPS's code
-    (Chen et al., ICLR 2023), which pads with half of the zeros before and half after.
+    From He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, in the form of the code of
+    FPS (Chen et al., ICLR 2023), which pads with half of the zeros before and half after.
 
     Args:
         num_classes: Width of the output.
         input_shape: (height, width, channels).
         width: Channels of the first stage; FPS's expansion e is a width of 16 e.
-        shortcut: Where a stage begins, "A" drops every second pixel and pads with channels of zeros, "B" is a 1x1
+        shortcut: At the start of a stage, "A" drops every second pixel and pads with channels of zeros, "B" is a 1x1
             convolution with normalisation.
         norm: Normalisation after every convolution.
         groups: Number of groups of a group norm.
@@ -89,13 +89,13 @@ class ShortcutA(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         channels = x.shape[1]
-        # Pooling of single pixels, because its gradient stays channels-last, which that of a slice does not.
+        # pooling of single pixels, because its gradient stays channels-last, unlike that of a slice
         x = functional.avg_pool2d(x, 1, stride=2)
         return functional.pad(x, (0, 0, 0, 0, channels // 2, channels - channels // 2))
 
 
 class ResNet8(CIFARResNet):
-    """One block per stage: CyclicFL's ResNet-8, which names three basic blocks and no width.
+    """One block per stage: the ResNet-8 of CyclicFL, which specifies three basic blocks but no width.
 
     81 140 parameters for a hundred classes with width 16 and shortcut A, 320 260 with 32 and B.
     """

@@ -23,23 +23,23 @@ def siamese(
 ) -> Network:
     """Builds a network for the task `simsiam`: it returns [n, 2, width], projections z and predictions p.
 
-    The projector is d - `hidden` - `hidden` - `width` with batch norm after every layer (ReLU but for the last, whose
-    norm has no weights and whose bias does not train), the predictor `width` - `predictor` - `width`. The features are
-    what enters the projector, and head = "fresh" drops both.
+    The projector is d - `hidden` - `hidden` - `width` with batch norm after every layer (ReLU except after the last,
+    whose norm has no weights and whose bias is not trained), the predictor `width` - `predictor` - `width`. The
+    features are the inputs of the projector, and head = "fresh" drops both.
 
-    From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, in the sizes of FPS's code for
-    ResNet-20 (Chen et al., ICLR 2023); for ResNet-18 it has width = 2048 and predictor = 512.
+    From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, with the sizes in the code of FPS
+    for ResNet-20 (Chen et al., ICLR 2023); for ResNet-18 it has width = 2048 and predictor = 512.
 
     Args:
         network: A name ("resnet20"), or a table of name and options.
         num_classes: Not used: there are no classes.
-        input_shape: Shape of one input, which goes to the network.
+        input_shape: Shape of one input, passed to the network.
         width: Length of projections and predictions.
         hidden: Units of the projector's hidden layers; by default as many as the features.
         predictor: Units of the predictor's hidden layer.
 
     Raises:
-        ScenarioError: As of `projected`.
+        ScenarioError: As for `projected`.
     """
     module, layer = wrapped(network, num_classes, input_shape)
     put_head(module, SiameseHead(layer.in_features, hidden or layer.in_features, width, predictor), SiameseHead.layers)
@@ -47,14 +47,14 @@ def siamese(
 
 
 class SiameseHead(nn.Module):
-    """From features [n, d] to [n, 2, width]."""
+    """Maps features [n, d] to [n, 2, width]."""
 
     layers = ("projector", "predictor")
 
     def __init__(self, d: int, hidden: int, width: int, predictor: int) -> None:
         super().__init__()
         last = nn.Linear(hidden, width)
-        last.bias.requires_grad_(False)  # the norm that follows takes it off again
+        last.bias.requires_grad_(False)  # the norm that follows subtracts it again
         self.projector = nn.Sequential(
             *_hidden(d, hidden), *_hidden(hidden, hidden), last, nn.BatchNorm1d(width, affine=False)
         )

@@ -1,4 +1,4 @@
-"""The place of a tensor in the flat vector. Loads no PyTorch, so that the server can tell where tensors lie."""
+"""The place of a tensor in the flat vector. Loads no PyTorch, because the server uses it too."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Slot:
     """The place of one parameter or buffer in the flat vector.
 
     Attributes:
-        name: PyTorch's (`conv1.weight`).
-        offset: In floats from the start of the vector, a multiple of 16.
-        shape: PyTorch's.
-        strides: In floats, of the tensor as it lies in the vector.
-        is_parameter: Trained by gradient; False for buffers and frozen parameters.
-        aliases: The other names of a tied tensor, which has several.
+        name: Name in PyTorch (`conv1.weight`).
+        offset: Start in the vector, in floats; a multiple of 16.
+        shape: Shape in PyTorch.
+        strides: Strides of the tensor in the vector, in floats.
+        is_parameter: Whether it is trained by gradient; False for buffers and frozen parameters.
+        aliases: The other names of a tied tensor.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Slot:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All names, the first one included."""
+        """All names, including the first one."""
         return (self.name, *self.aliases)
 
     @cached_property
@@ -49,14 +49,14 @@ class Slot:
 
     @cached_property
     def end(self) -> int:
-        """Where the next slot starts: offset plus size, rounded up to the alignment."""
+        """Start of the next slot: offset plus size, rounded up to the alignment."""
         return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
 
     def array(self, vector: np.ndarray) -> np.ndarray:
-        """As `view`, of a numpy array."""
+        """As `view`, for a numpy array."""
         values = vector[self.offset : self.offset + self.size]
         return as_strided(values, self.shape, [vector.itemsize * stride for stride in self.strides])
 
     def view(self, vector: torch.Tensor) -> torch.Tensor:
-        """Returns the slot's values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
+        """Returns the values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
         return vector[self.offset : self.offset + self.size].as_strided(self.shape, self.strides)

@@ -1,4 +1,4 @@
-"""Weights that pass to another model by parameter name, with explicit rules for what does not match."""
+"""Transfers weights to another model by parameter name, with explicit rules for names that do not match."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rayfl.models.flat import FlatModel
 
 Head = Literal["keep", "fresh"]
-"""Whether the feature layer's weights come from the source too, or stay those of the new model."""
+"""Whether to take the weights of the feature layer from the source too, or keep those of the new model."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Transfer:
     """The outcome of a transfer.
 
     Attributes:
-        vector: The target's parameters and buffers after it, [length of the flat vector] float32 on the CPU.
+        vector: The resulting parameters and buffers of the target, [length of the flat vector] float32 on the CPU.
         taken: Names whose values came from the source.
-        fresh: Names of the target that kept its values, because a rule says so.
-        unmatched: Names of the source that the target does not have, which a rule leaves out.
-        constants: What the source holds for the target's buffers that no vector carries: integers, such as
+        fresh: Names of the target that kept its values because of a rule.
+        unmatched: Names of the source that the target does not have, left out because of a rule.
+        constants: Values from the source for buffers of the target outside the vector: integers, such as
             `num_batches_tracked`.
     """
 
@@ -41,7 +41,7 @@ class Transfer:
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def summary(self) -> str:
-        """One line for whoever runs it."""
+        """One line for users."""
         return taken_over(self.taken, self.fresh, self.unmatched)
 
 
@@ -52,22 +52,22 @@ def transfer(
     ignore: Sequence[str] = (),
     where: str = "state dict",
 ) -> Transfer:
-    """Computes the target's vector with the values of a source; changes neither.
+    """Computes the vector of the target with the values of a source; changes neither.
 
-    Every name of either side must be in both, with the same shape, unless a rule covers it. Of a tensor that is tied
-    in the target, one of its names is enough. What is not taken of a copy (`Network.copies`) equals its original.
+    Every name must be on both sides, with the same shape, unless a rule covers it. For a tensor that is tied in the
+    target, one of its names is enough. Tensors of a copy (`Network.copies`) that are not taken equal their originals.
 
     Args:
         source: A state dict: PyTorch's names and layout, floating-point tensors of any precision.
-        target: The model that the vector is for.
-        head: With "fresh", everything in the target's feature layer keeps the target's values.
-        ignore: Shell patterns ("layer3.*") of names that keep the target's values, or are left out of the source.
-        where: What the source is, for messages.
+        target: The model that receives the values.
+        head: With "fresh", the feature layer keeps the values of the target.
+        ignore: Shell patterns ("layer3.*") of names that keep the values of the target, or are left out of the source.
+        where: Description of the source, for messages.
 
     Raises:
-        DataError: Names that no rule covers are only on one side, differ in shape, or are not tensors of numbers.
-        ScenarioError: A pattern matches no name, the head is to be fresh and the target declares none, the rules
-            cover some names of a tied tensor only, or they leave nothing to take.
+        DataError: Names without a rule are only on one side, differ in shape, or are not tensors of numbers.
+        ScenarioError: A pattern matches no name, the head is "fresh" but the target declares none, the rules cover only
+            some names of a tied tensor, or they leave nothing to take.
     """
     copies = target.module.copies if isinstance(target.module, Network) else {}
     covered = _covered([*target.names, *source], target, head, ignore)
@@ -84,7 +84,7 @@ def transfer(
             slot.view(vector).copy_(slots[original].view(vector))
     taken = tuple(name for name in target.names if name not in covered)
     if not taken:
-        raise ScenarioError(f"{where}: the rules leave nothing to take over; every name of the model is covered")
+        raise ScenarioError(f"{where}: the rules leave nothing to transfer, since they cover every name of the model")
     in_vector = {name for slot in target.layout for name in slot.names}
     shapes = target.shapes()
     return Transfer(
@@ -97,15 +97,15 @@ def transfer(
 
 
 def renamed(source: Mapping[str, Any], prefixes: Mapping[str, str], where: str) -> dict[str, Any]:
-    """The same tensors, with other beginnings of their names.
+    """Returns the same tensors, with prefixes of their names replaced.
 
     Args:
         source: A state dict.
-        prefixes: From what names begin with to what they begin with instead; of several that fit, the longest counts.
-        where: What the source is, for messages.
+        prefixes: New prefixes by old ones; if several match, the longest counts.
+        where: Description of the source, for messages.
 
     Raises:
-        ScenarioError: No name begins so, or two tensors would have one name.
+        ScenarioError: No name has such a prefix, or two tensors would have the same name.
     """
     longest_first, used = sorted(prefixes, key=len, reverse=True), set[str]()
     found: dict[str, Any] = {}
@@ -115,16 +115,16 @@ def renamed(source: Mapping[str, Any], prefixes: Mapping[str, str], where: str) 
         if prefix is not None:
             used.add(prefix)
         if new in found:
-            raise ScenarioError(f"rename: two tensors of {where} would be called '{new}'; give them different names")
+            raise ScenarioError(f"rename: two tensors of {where} would have the name '{new}'; use different names")
         found[new] = value
     for prefix in prefixes:
         if prefix not in used:
-            raise ScenarioError(f"rename: no name of {where} begins with '{prefix}'; it has {listed(list(source))}")
+            raise ScenarioError(f"rename: no name of {where} begins with '{prefix}'; names are {listed(list(source))}")
     return found
 
 
 def _rename_for(source: Sequence[str], target: Sequence[str]) -> str:
-    """The `start.rename` to write where a wrapper's prefix is all that names of one side have more; empty elsewhere."""
+    """Suggests `start.rename` if the names of one side only have an additional prefix of a wrapper; else empty."""
     for longer, shorter, rule in ((source, target, '{{ "{}" = "" }}'), (target, source, '{{ "" = "{}" }}')):
         first = min(longer, default="")
         for prefix in (first[: place + 1] for place, letter in enumerate(first) if letter == "."):
@@ -145,14 +145,14 @@ def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequen
     for pattern in ignore:
         matched = {name for name in names if fnmatchcase(name, pattern)}
         if not matched:
-            raise ScenarioError(f"ignore: '{pattern}' matches no name of the model or of what it starts from")
+            raise ScenarioError(f"ignore: '{pattern}' matches no name of the model or of its start")
         covered |= matched
     for slot in target.layout:
         left = [name for name in slot.names if name not in covered]
         if 0 < len(left) < len(slot.names):
             one = next(name for name in slot.names if name in covered)
             raise ScenarioError(
-                f"model: the rules cover '{one}' and not '{left[0]}', but they are one tensor (tied weights); ignore "
+                f"model: the rules cover '{one}' but not '{left[0]}', and they are one tensor (tied weights); ignore "
                 "both or none"
             )
     return covered

@@ -1,4 +1,4 @@
-"""Networks made of another: one with a head of their own in the place of its feature layer."""
+"""Networks made from another one, with a new head in place of its feature layer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rayfl.models.network import Network
 
 
 def wrapped(network: str | dict[str, Any], num_classes: int, input_shape: Sequence[int]) -> tuple[Network, nn.Linear]:
-    """Builds the network that another one is made of.
+    """Builds the inner network.
 
     Args:
         network: A name ("lenet5"), or a table of name and options: { name = "resnet8", width = 32 }.
@@ -24,7 +24,7 @@ def wrapped(network: str | dict[str, Any], num_classes: int, input_shape: Sequen
         The network, and its feature layer.
 
     Raises:
-        ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is no
+        ScenarioError: The network is unknown, an option is wrong, or it declares no feature layer (it is not a
             `Network`) or one that is not torch.nn.Linear.
     """
     options = {"name": network} if isinstance(network, str) else dict(network)
@@ -35,26 +35,26 @@ def wrapped(network: str | dict[str, Any], num_classes: int, input_shape: Sequen
     module = build_module(name, options, known, "model.network")
     if not isinstance(module, Network):
         raise ScenarioError(
-            f"model.network: '{name}' made a {type(module).__name__}, which declares no feature layer to project; "
-            "make it a rayfl.models.Network"
+            f"model.network: '{name}' made a {type(module).__name__}, which declares no feature layer; derive it from "
+            "rayfl.models.Network"
         )
     module.check_declaration()
     layer = module.get_submodule(module.feature_layer)
     if not isinstance(layer, nn.Linear):
         raise ScenarioError(
             f"model.network: the feature layer '{module.feature_layer}' of '{name}' is {type(layer).__name__}; a "
-            "projection head goes before a torch.nn.Linear only"
+            "projection head requires a torch.nn.Linear"
         )
     return module, layer
 
 
 def put_head(module: Network, head: nn.Module, layers: Sequence[str]) -> tuple[str, ...]:
-    """Puts a head in the place of a network's feature layer, which stays the feature layer by name.
+    """Replaces the feature layer of a network by a head of the same name.
 
     Args:
         module: The network.
         head: The head.
-        layers: Names, within the head, of the submodules that hold the parameters that train, from input to output.
+        layers: Names, within the head, of the submodules with trained parameters, from input to output.
 
     Returns:
         The names of these submodules in the network.

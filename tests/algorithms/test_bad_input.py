@@ -118,7 +118,7 @@ def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint
 
 
 NO_HEAD = (
-    "model Linear does not say what its head is; name that layer in `model` (feature_layer = 'read_out', its last "
+    "model Linear does not declare its head; name that layer in `model` (feature_layer = 'read_out', its last "
     "one?), or derive the class from rayfl.models.Network"
 )
 

@@ -31,7 +31,7 @@ def test_it_says_what_it_costs_and_where_the_results_are(
         "gains.png",
     ]
     assert command("gains", finished_run.path, "rounds=[3, 5]", "--out", tmp_path) == 0
-    assert "the same analysis is finished" in capsys.readouterr().out
+    assert "this analysis is finished" in capsys.readouterr().out
 
 
 def test_an_interrupted_analysis_goes_on_where_it_stopped(
@@ -68,8 +68,8 @@ def test_every_mistake_is_one_line(finished_run: RunFolder, tmp_path: Path, caps
         ("gains", "rounds=3"): "name the folder of a run",
         ("variance", finished_run.path, "weights=1"): "weights",
         ("ntk", finished_run.path, "samples=30000"): "kernels of 30,000 samples do not fit",
-        ("ntk", *[finished_run.path] * 3): "takes at most 2 runs at once, and these are 3",
-        ("landscape", finished_run.path, "mode=plane", "models=final,final,3"): "plane through equal models",
+        ("ntk", *[finished_run.path] * 3): "takes at most 2 runs at once; you named 3",
+        ("landscape", finished_run.path, "mode=plane", "models=final,final,3"): "equal models define no plane",
     }
     for arguments, said in mistakes.items():
         assert command(*arguments) == 1, arguments

@@ -103,8 +103,8 @@ def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_
     ("options", "said"),
     [
         ({"points": 4}, "points: 4 is even"),
-        ({"mode": "plane", "models": ["final", "final", 3]}, "a plane through equal models is none"),
-        ({"mode": "plane", "models": ["final", 3]}, "a plane takes 3 models, and these are 2"),
+        ({"mode": "plane", "models": ["final", "final", 3]}, "equal models define no plane"),
+        ({"mode": "plane", "models": ["final", 3]}, "a plane requires 3 models, and you named 2"),
         ({"models": [9]}, "has 6 rounds, not 9"),
     ],
 )

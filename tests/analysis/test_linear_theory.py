@@ -163,7 +163,7 @@ def test_the_command_prints_a_row_for_each_method(capsys: pytest.CaptureFixture[
     assert main(["--rounds", "20"]) == 0
     printed = capsys.readouterr().out
     assert "50 seeds, 20 rounds of 50 local steps, lr 0.1" in printed
-    for row in ("FedAvg              0.800       0.800", "25 frozen steps     0.500", "v fixed for ever    0.500"):
+    for row in ("FedAvg             0.800       0.800", "25 frozen steps    0.500", "v always fixed     0.500"):
         assert row in printed
 
 

@@ -41,5 +41,5 @@ def test_a_start_is_found_where_the_run_found_it_or_where_its_grid_has_moved(
         slot = next(slot for slot in again.workload(0).initial.layout if slot.name == "first.weight")
         assert np.array_equal(again.vector(0)[slot.offset : slot.offset + slot.size].reshape(slot.shape), weights)
     shutil.move(run.path, tmp_path / "alone")
-    with pytest.raises(DataError, match="the model that the run started from is no longer in"):
+    with pytest.raises(DataError, match="the model that it started from is no longer in"):
         opened(RunFolder.read(tmp_path / "alone"))

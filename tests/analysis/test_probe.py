@@ -68,7 +68,7 @@ def test_models_that_were_not_kept_are_missed_before_anything_is_loaded(finished
 
 def test_inputs_of_other_networks_are_refused(finished_run: RunFolder, tmp_path: Path) -> None:
     images = finished(tmp_path / "images", data={"name": f"{__name__}:pictures", "clients": 12}, model="mlp")
-    with pytest.raises(ScenarioError, match="name a last run on images with as many channels"):
+    with pytest.raises(ScenarioError, match="as the last run name one on images with the same number of channels"):
         build("probe").compute(
             build("probe").units([finished_run, images])[0], [opened(finished_run), opened(images)].__getitem__
         )

@@ -48,12 +48,12 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
     [
         ({"algorithm": "scaffold"}, "'scaffold' keeps state from round to round"),
         ({"algorithm": "fedadam"}, "'fedadam' keeps state from round to round"),
-        ({"algorithm": "qfedavg"}, "'qfedavg' has more to a round"),
+        ({"algorithm": "qfedavg"}, "in a round of 'qfedavg' clients do more"),
         ({"eval_model": "participants"}, "kept models are 'participants' ones"),
         ({"cohort": {"sampler": "power_of_choice", "clients": 2, "candidates": 4}}, "a sampler's cohort"),
-        ({"schedule": "relay"}, "none of its phases is parallel"),
+        ({"schedule": "relay"}, "it has no parallel phase"),
         ({"algorithm": UNIFORM, "dp": central(secure=True)}, "'secure' noise cannot be drawn again"),
-        ({"algorithm": UNIFORM, "dp": central()}, "it hides single clients in sums"),
+        ({"algorithm": UNIFORM, "dp": central()}, "it only reveals sums of clients"),
         ({"local": SECURE}, r"local.dp: 'secure' noise cannot be drawn again"),
     ],
 )

@@ -90,5 +90,5 @@ def test_the_analysis_bounds_the_first_visits_of_a_run(finished_run: RunFolder, 
 
 
 def test_kernels_of_all_visits_must_fit_and_the_run_have_as_many(finished_run: RunFolder) -> None:
-    with pytest.raises(ScenarioError, match="visits: kernels of 21,000 samples do not fit; ask for 20,000 at most"):
+    with pytest.raises(ScenarioError, match="visits: kernels of 21,000 samples do not fit; use at most 20,000"):
         build("ntk", samples=7000, visits=3).units([finished_run])

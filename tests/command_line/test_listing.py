@@ -111,7 +111,7 @@ def test_your_own_come_first_and_one_that_is_not_valid_says_why(
 
 def test_a_text_that_nothing_contains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "xyzzy"]) == 1
-    assert capsys.readouterr().err == "nothing contains 'xyzzy'; `rayfl list` lists all\n"
+    assert capsys.readouterr().err == "no scenario or grid contains 'xyzzy'; `rayfl list` lists all\n"
 
 
 @pytest.mark.parametrize("folder", PAPERS)

@@ -110,7 +110,7 @@ def test_samples_that_an_algorithm_keeps_for_queries_make_no_passes() -> None:
 def test_a_counterpart_never_drops_the_privacy_of_clients() -> None:
     dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01}
     job, _ = made([FEDERATED | {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": dp}])
-    with pytest.raises(ScenarioError, match=r"^phases\.federated\.dp: there are no clients to hide"):
+    with pytest.raises(ScenarioError, match=r"^phases\.federated\.dp: central training has no clients"):
         centralised(job.scenario, job.result.population.sizes)
 
 
@@ -177,5 +177,5 @@ def test_there_must_be_momentum_to_keep() -> None:
     with pytest.raises(ScenarioError, match=r"keep_momentum needs local\.optimizer = 'sgd'"):
         made([CENTRAL | {"keep_momentum": True, "local": {"lr": 0.1}}])
     federated, _ = made([FEDERATED])
-    with pytest.raises(ScenarioError, match="--keep-momentum: phase 'federated' has none to keep; give it"):
+    with pytest.raises(ScenarioError, match="--keep-momentum: phase 'federated' has no momentum; set its"):
         centralised(federated.scenario, federated.populations[0].sizes, True)

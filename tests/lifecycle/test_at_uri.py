@@ -232,9 +232,9 @@ def test_a_model_can_start_from_a_run_at_a_uri(store: ObjectStore) -> None:
         ("s4://bucket/runs", "Unrecognized filesystem type in URI"),
         ("s3://no-such-bucket/runs?{at}", "NO_SUCH_BUCKET"),
         ("s3://bucket/runs?colour=red", "Unexpected query parameter in S3 URI: 'colour'"),
-        ("s3://name:hunter2@bucket/runs", "it must hold no credentials"),
-        ("hdfs://name:hunter2@host/runs", "it must hold no credentials"),
-        ("abfs://box@account/runs?client_secret=hunter2", "it must hold no credentials"),
+        ("s3://name:hunter2@bucket/runs", "it must not contain credentials"),
+        ("hdfs://name:hunter2@host/runs", "it must not contain credentials"),
+        ("abfs://box@account/runs?client_secret=hunter2", "it must not contain credentials"),
     ],
 )
 def test_a_uri_where_nothing_can_be_written_is_refused_at_once(
@@ -263,7 +263,7 @@ def test_wrong_credentials_and_a_server_that_is_not_there_are_told(
 
 
 def test_a_uri_without_a_run_is_named(store: ObjectStore) -> None:
-    with pytest.raises(ResourceError, match=r"'s3://.*/empty\?.*' holds no run that could be resumed: it has no scen"):
+    with pytest.raises(ResourceError, match=r"'s3://.*/empty\?.*' has no run to resume: there is no scen"):
         run(resume=store.uri("empty"))
 
 
@@ -283,11 +283,14 @@ def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pyte
     [
         (
             lambda uri: rayfl.run("femnist_cyclic", data_dir=uri),
-            "data_dir: .* but rayfl reads it from this machine's disk",
+            "data_dir: .* but rayfl reads it from the disk of this machine",
         ),
-        (lambda uri: rayfl.run("femnist_cyclic", starts=uri), "starts: .* but rayfl reads it from this machine's disk"),
-        (lambda uri: rayfl.run("femnist_cyclic", out=Path(uri)), "a Path cannot hold a URI; give it as text"),
-        (lambda uri: rayfl.grid("cyclicfl_table_2", out=uri), "out: .*: name one that every node sees"),
+        (
+            lambda uri: rayfl.run("femnist_cyclic", starts=uri),
+            "starts: .* but rayfl reads it from the disk of this machine",
+        ),
+        (lambda uri: rayfl.run("femnist_cyclic", out=Path(uri)), "a Path cannot represent a URI; pass it as a string"),
+        (lambda uri: rayfl.grid("cyclicfl_table_2", out=uri), "out: .*: use a folder that every node can access"),
         (lambda uri: rayfl.submit("femnist_cyclic", out=uri), "out: .*handles read a submitted run's records on the"),
         (lambda uri: rayfl.submit("femnist_cyclic", folder=uri), "folder: .*handles read a submitted run's records"),
     ],
@@ -308,7 +311,7 @@ def test_a_run_with_secure_noise_needs_a_folder(store: ObjectStore) -> None:
 
 def test_an_analysis_refuses_a_uri(capsys: pytest.CaptureFixture[str]) -> None:
     assert analyse(["gains", "s3://bucket/run?region=x", "--backend", "inline"]) == 1
-    assert "copy it to a folder that all of them see" in capsys.readouterr().err
+    assert "copy it to a folder that all nodes can access" in capsys.readouterr().err
 
 
 def test_a_working_folder_that_was_removed_does_no_harm_to_what_was_published(

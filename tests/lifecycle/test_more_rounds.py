@@ -102,4 +102,4 @@ def test_what_depends_on_the_number_of_rounds_is_not_extended(
 def test_more_is_for_runs_that_are_resumed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert "--more: goes with --resume alone, and is a number of rounds above 0" in capsys.readouterr().err
+    assert "--more: only works with --resume, and must be a number of rounds above 0" in capsys.readouterr().err

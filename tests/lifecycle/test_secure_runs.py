@@ -219,8 +219,8 @@ def test_it_is_said_that_the_bits_are_others(tmp_path: Path) -> None:
     run(tmp_path, console=Console(width=1000, file=printed))
     said = printed.getvalue()
     assert "noise after round 2 is drawn anew, so the result differs from that of an uninterrupted run" in said
-    assert "epsilon counts all releases, 1 round in vain included" in said
-    assert "after round 5, 1 round in vain included (see ledger.jsonl)" in said
+    assert "epsilon counts all releases, including 1 discarded round" in said
+    assert "after round 5, including 1 discarded round (see ledger.jsonl)" in said
 
 
 def test_clients_whose_budget_the_repeated_rounds_have_spent_are_left_out(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_a_class_a_function_and_what_is_made_of_them_build_networks(name: str) -
         (f"{__name__}:Calls", f"model.name: '{__name__}:Calls' is the class Calls; a model is a class derived from"),
         (f"{__name__}:calls", f"model.name: '{__name__}:calls' is of type Calls; a model is a class derived from"),
         (f"{__name__}:GIVEN", f"model.name: '{__name__}:GIVEN' is of type dict; a model is a class derived from"),
-        (f"{__name__}:built", f"model.name: '{__name__}:built' is a network already built"),
+        (f"{__name__}:built", f"model.name: '{__name__}:built' is already built"),
         ("torch:empty", "model.name: 'torch:empty' is of type builtin_function_or_method"),
     ],
 )
@@ -99,7 +99,7 @@ def test_what_a_constructor_raises_is_told_with_its_key_and_the_traceback_of_its
 
 def test_a_network_that_does_not_fit_in_memory_is_told_in_one_line() -> None:
     (line,) = refusal("mlp", hidden=[10**9, 10**9]).splitlines()
-    assert line.startswith("model: 'rayfl.models.mlp:MLP' asks for more memory than there is (")
+    assert line.startswith("model: 'rayfl.models.mlp:MLP' ran out of memory (")
     assert "you tried to allocate" in line
 
 

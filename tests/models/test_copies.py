@@ -109,7 +109,7 @@ def test_copies_that_train_or_differ_are_refused() -> None:
     with pytest.raises(ScenarioError, match="WithTarget: 'target' follows 'body', so its parameters must not train"):
         trains.check_declaration()
     differs.target = nn.Linear(4, 3).requires_grad_(False)
-    with pytest.raises(ScenarioError, match="'target' is no copy of 'body': they hold different tensors"):
+    with pytest.raises(ScenarioError, match="'target' is not a copy of 'body': they have different tensors"):
         differs.check_declaration()
     missing = WithTarget()
     missing.copies = {"teacher": "body"}

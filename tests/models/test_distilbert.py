@@ -71,7 +71,7 @@ def test_sizes_are_those_of_the_folder(tmp_path: Path) -> None:
 
 
 def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match=r"model\.folder: .* has no config\.json; give the folder of a DistilBERT"):
+    with pytest.raises(ScenarioError, match=r"model\.folder: .* has no config\.json; use the folder of a DistilBERT"):
         DistilBert(2, folder=tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ScenarioError, match=r"model\.folder: .* holds a 'bert', not a DistilBERT"):
@@ -85,8 +85,8 @@ def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
 def test_tokens_past_the_vocabulary_or_the_positions_are_refused() -> None:
     network = DistilBert(2, config=SMALL)
     for ids, message in (
-        (torch.full((1, 4), 90), "has a vocabulary of 90, the data has token 90; give"),
-        (torch.ones(1, 33, dtype=torch.int64), "takes 32 tokens, the data has 33; shorten them"),
+        (torch.full((1, 4), 90), "has a vocabulary of 90, but the data has token 90; use the same"),
+        (torch.ones(1, 33, dtype=torch.int64), "takes 32 tokens, but the data has 33; shorten the texts"),
     ):
         with pytest.raises(ScenarioError, match=message):
             network(ids, torch.ones_like(ids, dtype=torch.bool))

@@ -49,7 +49,7 @@ def test_algorithms_that_need_a_head_run_with_the_one_that_the_scenario_names(al
 def test_without_one_the_remedy_is_in_the_message(algorithm: str, phase: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError) as error:
         prepared(algorithm, PLAIN, phase, model=PLAIN_NET)
-    assert "model Undeclared does not say what its head is; name that layer in `model` (" in str(error.value)
+    assert "model Undeclared does not declare its head; name that layer in `model` (" in str(error.value)
     assert "(feature_layer = 'fc', its last one?)" in str(error.value)
 
 
@@ -69,7 +69,7 @@ def test_a_constructor_with_a_parameter_of_that_name_gets_it() -> None:
         ),
         (
             {"name": "mlp", "hidden": [4], "feature_layer": "layers.0"},
-            r"model.feature_layer: model MLP declares its own, '.*'; leave it out",
+            r"model.feature_layer: model MLP declares '.*' itself; leave it out",
         ),
         ({"name": PLAIN_NET, "feature_layer": 3}, r"has no layer with parameters called '3'"),
     ],

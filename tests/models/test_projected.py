@@ -83,12 +83,12 @@ class Undeclared(Network):
         ({"network": "lenet5", "hidden": 0}, r"model\.hidden: must be greater than 0 \(got 0\)"),
         (
             {"network": f"{__name__}:ConvolutionalClassifier"},
-            r"feature layer 'classifier' of '.*' is Conv2d; a projection head goes before a torch\.nn\.Linear only",
+            r"feature layer 'classifier' of '.*' is Conv2d; a projection head requires a torch\.nn\.Linear",
         ),
         ({"network": f"{__name__}:Undeclared"}, "model Undeclared: must declare ordered_modules and feature_layer"),
         (
             {"network": {"name": "torch.nn:Linear", "in_features": 3, "out_features": 10}},
-            r"model\.network: 'torch\.nn:Linear' made a Linear, which declares no feature layer to project",
+            r"model\.network: 'torch\.nn:Linear' made a Linear, which declares no feature layer; derive",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_rules_that_leave_nothing_are_refused() -> None:
 
 
 def test_a_fresh_head_needs_a_network_that_declares_one() -> None:
-    with pytest.raises(ScenarioError, match="model Linear does not say what its head is; derive the class from"):
+    with pytest.raises(ScenarioError, match="model Linear does not declare its head; derive the class from"):
         transfer(nn.Linear(2, 2).state_dict(), FlatModel(nn.Linear(2, 2), CPU), head="fresh")
 
 

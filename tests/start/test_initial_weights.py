@@ -267,7 +267,7 @@ def test_a_prefix_is_put_before_and_rules_see_the_new_names(tmp_path: Path, trai
     ("rename", "complaint"),
     [
         ({"net.": ""}, r"rename: no name of start.file '.*' begins with 'net.'; it has 'first.bias'"),
-        ({"first.": "second."}, r"rename: two tensors of start.file '.*' would be called 'second.(weight|bias)'"),
+        ({"first.": "second."}, r"rename: two tensors of start.file '.*' would have the name 'second.(weight|bias)'"),
     ],
 )
 def test_wrong_renames_are_named(rename: dict[str, str], complaint: str, tmp_path: Path, trained: rayfl.Result) -> None:
