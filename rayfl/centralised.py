@@ -27,8 +27,8 @@ SUFFIX = "_centralised"
 def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = False) -> Scenario:
     """Replaces phases by central training on the clients' pooled samples: one phase per task and network.
 
-    A round is one pass over the pool. All client updates of the scenario together make some expected number of passes;
-    this is the number of rounds, rounded, at least one. It assumes that all clients are equally likely to be drawn, and
+    A round is one pass over the pool. The number of rounds is the expected number of passes that all client updates of
+    the scenario make together, rounded, at least one. It assumes that all clients are equally likely to be drawn, and
     excludes samples that an algorithm keeps for its queries. Training follows the `local` table of the last phase; its
     learning rate falls from the first to the last pass as it fell from the first to the last round. Callbacks follow
     the whole run, and the one model is evaluated on all clients.

@@ -1,4 +1,4 @@
-"""`rayfl data`: what it counts, prints and draws of a split."""
+"""`rayfl data`: counts, output and pictures of a split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How runs end: what is left of one that fails or is interrupted, and that a picture never fails one."""
+"""Ends of runs: files after a failure or interruption; a failing picture never fails a run."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def status_in(out: Path) -> dict[str, Any]:
 
 
 def ends_after(rounds: int, end: Callable[[], None]) -> Callable[[InlineSession], Iterator[Event]]:
-    """Session.events that calls `end` once so many rounds are committed and reported."""
+    """Session.events that calls `end` after the given number of committed and reported rounds."""
     events = InlineSession.events
 
     def cut_short(self: InlineSession) -> Iterator[Event]:
@@ -106,7 +106,7 @@ def test_a_run_that_ends_early_leaves_the_last_committed_model_and_its_metrics(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """SCAFFOLD's clients keep state, so no round is begun before the last one is committed."""
+    """SCAFFOLD's clients keep state, so a round begins only after the previous one is committed."""
     scaffold = {**PHASE, "algorithm": "scaffold"}
     four = run(tmp_path / "four", phases=[{**scaffold, "rounds": 4}])
     monkeypatch.setattr(InlineSession, "events", ends_after(4, end))
@@ -128,7 +128,7 @@ def test_a_run_that_ends_early_leaves_the_last_committed_model_and_its_metrics(
 def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
     number: signal.Signals, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pydantic for one: its serializers turn any exception into a warning."""
+    """As pydantic does: its serializers turn any exception into a warning."""
     before = signal.signal(number, {signal.SIGINT: signal.default_int_handler}.get(number, signal.SIG_DFL))
 
     def swallowed() -> None:

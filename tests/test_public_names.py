@@ -1,4 +1,4 @@
-"""What a user's code imports: a set of names that stays, and the examples, which need nothing else."""
+"""Public names for user code: a stable set, which suffices for the examples."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ PUBLIC = {
         Classification Metric Multilabel NextSymbol Reduction Regression Segmentation Task
     """,
 }
-"""Taking a name away, or moving it to another room, breaks the code of users."""
+"""Removing a name, or moving it to another package, breaks user code."""
 
 
 def imports(tree: ast.AST) -> list[tuple[str, str]]:
-    """(module, name) of everything that is imported from rayfl."""
+    """(module, name) of all imports from rayfl."""
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rayfl":

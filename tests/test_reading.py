@@ -1,4 +1,4 @@
-"""Whatever a damaged file makes its reader raise becomes one error that names the file."""
+"""Any exception from reading a damaged file becomes one error that names the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names become objects, and a scenario's options fit the type hints of what they are given to."""
+"""Names resolve to objects, and options of a scenario are checked against type hints."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_a_target_with_open_keywords_takes_any_option_and_checks_it_against_thei
 
 
 def test_open_keywords_get_nothing_that_rayfl_knows_unless_it_is_named() -> None:
-    """Torchvision's factories pass theirs on to a constructor that has never heard of `input_shape`."""
+    """Torchvision's factories pass their options to a constructor without `input_shape`."""
 
     def target(num_classes: int, **others: Any) -> tuple[int, dict[str, Any]]:
         return num_classes, others

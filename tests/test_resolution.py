@@ -1,4 +1,4 @@
-"""What a scenario names is found and checked, and its defaults are written out, before any data is loaded."""
+"""Names in a scenario are resolved and checked, and defaults written out, before any data is loaded."""
 
 from __future__ import annotations
 

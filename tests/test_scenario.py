@@ -1,4 +1,4 @@
-"""The command line `python -m rayfl.scenario`: what it prints, leaves and exits with."""
+"""The command line `python -m rayfl.scenario`: output, files and exit status."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Net(nn.Linear):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's project: a scenario, and beside it the module with the arrays that it names."""
+    """A user's project: a scenario, and the module with its arrays."""
     (tmp_path / "scenarios").mkdir()
     (tmp_path / "scenarios" / "tiny.toml").write_text(TINY)
     (tmp_path / "my_arrays.py").write_text(MY_ARRAYS)
@@ -180,7 +180,7 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
 
 @pytest.mark.slow
 def test_a_subprocess_runs_a_module_beside_the_scenarios(folder: Path) -> None:
-    """As a user types it: the working directory's modules are found."""
+    """As a user types it: modules in the working directory can be imported."""
     python_path = os.pathsep.join([str(Path(rayfl.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-W", "error", "-m", "rayfl.scenario"]
     environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}

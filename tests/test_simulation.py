@@ -1,4 +1,4 @@
-"""`rayfl.run` on backend `inline`: what it returns and leaves, and users' own data, networks and algorithms."""
+"""`rayfl.run` on backend `inline`: its result, its files, and user-defined data, networks and algorithms."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RELAY: dict[str, Any] = {**PARALLEL, "name": "cyclic", "schedule": "relay"}
 
 
 def tables(**more: Any) -> dict[str, Any]:
-    """A scenario on the user's vectors and the user's network, in which every key can be replaced."""
+    """A scenario with user-defined vectors and network; every key can be replaced."""
     data = {"name": "tests.user_code:vectors", "clients": 4}
     return {"name": "tiny", "data": data, "model": "tests.user_code:Linear", "phases": [RELAY, PARALLEL], **more}
 
@@ -190,7 +190,7 @@ def test_a_part_of_the_datas_own_clients_can_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_users_network_starts_from_the_scenarios_seed(tmp_path: Path) -> None:
-    """With a learning rate that rounds to nothing the final model is the initial one."""
+    """With a learning rate that rounds to zero the final model is the initial one."""
     still = {**PARALLEL, "rounds": 1, "local": {"lr": 1e-30}}
     result = run(tmp_path, tables(seed=11, phases=[still]))
     expected = initial_linear(seed=11)

@@ -1,4 +1,4 @@
-"""What `rayfl.run` says of bad input, before anything starts, and of client updates that fail: whose they were."""
+"""Errors of `rayfl.run` for bad input, before anything starts, and for failed client updates, which name the client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURES: dict[str, Any] = {"name": "tests.user_code:pictures"}
 
 
 def failure(out: Path, kind: type[RayflError], overrides: Any = (), **more: Any) -> str:
-    """What `rayfl.run` says of a scenario on the user's vectors that was spoilt by `more` keys or overrides."""
+    """The error of `rayfl.run` for a scenario with user-defined vectors and wrong additional keys or overrides."""
     tables = {"name": "spoilt", "data": VECTORS, "model": "tests.user_code:Linear", "phases": [PHASE], **more}
     with pytest.raises(kind) as caught:
         rayfl.run(tables, overrides=overrides, backend="inline", out=out, data_dir=out, console=Console(quiet=True))
@@ -60,7 +60,7 @@ def test_augmentation_is_for_images(tmp_path: Path) -> None:
 
 
 def test_normalization_is_for_images(tmp_path: Path) -> None:
-    """Other inputs are given to the network as they are, so it would be left out."""
+    """Other inputs reach the network unchanged, so it would have no effect."""
     message = failure(tmp_path, ScenarioError, ["data.normalize={mean=[0.5, 0.5], std=[1, 1]}"])
     assert "data.normalize" in message
     assert "images" in message
@@ -134,7 +134,7 @@ def test_a_network_that_does_not_fit_the_data_is_told(
 
 
 class Local:
-    """Stands for a network of the test's own."""
+    """A placeholder for a network of the test."""
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_the_round_of_a_failure_counts_through_the_whole_scenario(tmp_path: Path
 
 @pytest.mark.parametrize("phase", [PHASE, RELAY], ids=["parallel", "relay"])
 def test_a_client_update_that_diverges_names_the_client_and_the_step(phase: dict[str, Any], tmp_path: Path) -> None:
-    """15 samples in batches of 4, twice: the first steps throw the parameters far, a later loss is no number."""
+    """15 samples in batches of 4, twice: the first steps move the parameters far away, and a later loss is NaN."""
     spoilt = {**phase, "cohort": {"explicit": [[2]]}, "local": {"lr": 3e38, "batch_size": 4, "epochs": 2}}
     message = failure(tmp_path, ClientError, phases=[spoilt])
     assert re.fullmatch(

@@ -1,4 +1,4 @@
-"""Draws from the operating system, which no test repeats: each may fail once in ten million times."""
+"""Draws from the operating system, which are not repeatable: each test may fail once in ten million runs."""
 
 from __future__ import annotations
 

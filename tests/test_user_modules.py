@@ -1,4 +1,4 @@
-"""A user's modules beside the scenario that names them: found without PYTHONPATH, in this process and on Ray."""
+"""User modules next to the scenario that names them: imported without PYTHONPATH, in this process and on Ray."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def points():
 
 
 def project(folder: Path, module: str, scenario: str = "") -> Path:
-    """A scenario and its module, somewhere else than in the working directory."""
+    """A scenario and its module, outside the working directory."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{module}.py").write_text(DATA)
     (folder / "own.toml").write_text(SCENARIO.format(module=module) + scenario)

@@ -1,4 +1,4 @@
-"""What TanhNet computes, by NumPy."""
+"""The output of TanhNet, computed by NumPy."""
 
 from __future__ import annotations
 

@@ -16,4 +16,4 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(autouse=True)
 def never_drawn(no_picture: None) -> None:
-    """No run of these tests draws its curves; analyses draw theirs."""
+    """Runs in these tests draw no curves; analyses draw theirs."""

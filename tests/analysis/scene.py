@@ -1,4 +1,4 @@
-"""Small finished runs for the tests of analyses, and how these are carried out on them."""
+"""Small finished runs for the tests of analyses, and a function that analyses them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def build(name: str, **options: Any) -> Any:
 
 
 def analysed(name: str, *runs: RunFolder, out: Path | None = None, backend: Any = "inline", **options: Any) -> Any:
-    """The rows that an analysis leaves."""
+    """The rows that an analysis writes."""
     launch = Launch(backend, None, 2 if backend == "ray" else None, NO_DATA, out or runs[0].path)
     path = carry_out(build(name, **options), runs, launch, Console(quiet=True))
     assert path.with_suffix(".png").stat().st_size > 1000

@@ -1,4 +1,4 @@
-"""Smoothed curves and targets, against plain computation on a run's records."""
+"""Smoothed curves and targets, against plain computation on the records of a run."""
 
 from __future__ import annotations
 

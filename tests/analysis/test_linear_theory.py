@@ -22,7 +22,7 @@ positive = st.floats(0.05, 2)
 
 
 def integrated(first: float, last: float) -> tuple[float, float]:
-    """Where gradient flow on (first * last - 1)^2 is after a long time: Runge-Kutta of order 4."""
+    """The state of gradient flow on (first * last - 1)^2 after a long time, by Runge-Kutta of order 4."""
 
     def slope(w: np.ndarray) -> np.ndarray:
         downhill: np.ndarray = -2 * (w[0] * w[1] - 1) * w[::-1]

@@ -1,4 +1,4 @@
-"""Features of kept models on another run's data, beside NumPy's."""
+"""Features of kept models on the data of another run, against NumPy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def pictures() -> Dataset:
 
 
 def features(run: RunFolder, round: int, x: np.ndarray) -> np.ndarray:
-    """What enters TanhNet's last layer, of length 1."""
+    """The inputs of TanhNet's last layer, scaled to length 1."""
     own = opened(run)
     held = tensors(own.vector(round), own.workload(round).initial.layout)
     for name in ("first", "second"):

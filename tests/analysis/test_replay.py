@@ -1,4 +1,4 @@
-"""A round is replayed from kept models to the bit, or it is refused."""
+"""A round is replayed from kept models with the same bits, or raises."""
 
 from __future__ import annotations
 

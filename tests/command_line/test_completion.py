@@ -1,4 +1,4 @@
-"""What a shell completes, by argcomplete's own protocol in a process of its own."""
+"""Shell completion, through argcomplete's protocol in a separate process."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_no_grid_is_offered_where_a_scenario_is_asked_for(completed: object) -> 
 
 @pytest.mark.parametrize("line", ["rayfl run femnist_c", "rayfl run femnist_cyclic phases.cyclic.ro", "rayfl "])
 def test_the_shell_gets_its_answer_without_pytorch_and_ray(line: str, tmp_path: Path) -> None:
-    """In a process of its own, as the script that `rayfl completion` prints asks."""
+    """In a separate process, as the script of `rayfl completion` does."""
     answer = tmp_path / "answer"
     program = (
         "import atexit, os, sys\n"

@@ -1,4 +1,4 @@
-"""How commands end: with a status, and with one message where something is wrong."""
+"""Commands end with an exit status, and with one message for an error."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_help_names_every_command_which_explains_itself(name: str, capsys: pytes
 
 
 def test_parsers_of_commands_load_neither_pytorch_nor_ray() -> None:
-    """The shell's completion makes them at every press of the tab key."""
+    """Shell completion makes them whenever the tab key is pressed."""
     program = (
         "import sys\nfrom rayfl.command_line.commands import COMMANDS\n"
         "for command in COMMANDS.values(): assert command.parser().prog == f'rayfl {command.name}'\n"

@@ -1,4 +1,4 @@
-"""`rayfl new` writes a scenario and an algorithm that run as they are."""
+"""`rayfl new` writes a scenario and an algorithm that run without changes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_starter_of_every_data_set_is_valid_and_explains_every_section(data: s
 
 
 def test_the_keys_in_comments_are_keys(tmp_path: Path) -> None:
-    """Each commented key is known: taken alone, it makes the scenario neither unknown nor misplaced."""
+    """Every key in a comment is valid at its place when it is enabled alone."""
     text = starter("mine", "cifar10")["mine.toml"]
     lines = text.splitlines()
     tried = 0

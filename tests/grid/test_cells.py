@@ -1,4 +1,4 @@
-"""The cells of a grid: finished ones stand, unfinished ones are run again, failed ones do not stop the others."""
+"""The cells of a grid: finished ones are kept, unfinished ones run again, failed ones do not stop the others."""
 
 from __future__ import annotations
 

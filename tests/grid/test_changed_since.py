@@ -1,4 +1,4 @@
-"""A grid that goes on: the user's code and data must be those of the runs that are finished."""
+"""A grid continues only with the code and data of its finished runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(folder: Path, module: str, text: str) -> None:
-    """Writes a module, which whoever imports it next reads anew, as another command would."""
+    """Writes a module and drops its cached import, as another command would see it."""
     (folder / module).write_text(text)
     for name in ("my_data", "my_helpers"):
         sys.modules.pop(name, None)

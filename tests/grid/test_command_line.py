@@ -1,4 +1,4 @@
-"""The command line `python -m rayfl.grid`: what it runs, prints, leaves and exits with."""
+"""The command line `python -m rayfl.grid`: runs, output, files and exit status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FedAvg.2 = 93.5
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's project: a grid, its scenario, and beside them the module with the arrays that it names."""
+    """A user's project: a grid, its scenario, and the module with its arrays."""
     (tmp_path / "scenarios").mkdir()
     (tmp_path / "scenarios" / "tiny.toml").write_text(TINY)
     (tmp_path / "scenarios" / "small.grid.toml").write_text(GRID)

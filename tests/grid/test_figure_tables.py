@@ -1,4 +1,4 @@
-"""Tables of figures against figures worked out by hand, and their pictures."""
+"""Tables of figures against values computed by hand, and their pictures."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def test_clients_scores_are_on_their_own_held_out_samples_in_the_last_round(tmp_
 
 
 def drawn(tmp_path: Path, source: str, with_clients: bool = True) -> str:
-    """Draws the pictures of a whole grid; returns what was printed."""
+    """Draws the pictures of a whole grid; returns the printed text."""
     found = {folder: run for row in SHARES for folder, run in runs_of(tmp_path, row, source).items()}
     if not with_clients:
         for folder in found:

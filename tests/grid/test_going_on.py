@@ -1,4 +1,4 @@
-"""Cells that were interrupted, and the scenarios that cells start from, go on from their last checkpoints."""
+"""Interrupted cells, and the scenarios that cells start from, continue from their last checkpoints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROW = {"phases.federated.until": 5, "checkpoint.rounds": 2}
 
 
 class Interrupted:
-    """Sends a signal after a round: SIGINT, or what is told; only the first time."""
+    """Sends a signal after a round, only the first time; by default SIGINT."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, after: int, times: int = 1) -> None:
         self._after, self._times, self._add, self._sent = after, times, Status.add, False
@@ -85,7 +85,7 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_bits(
 def test_a_cell_whose_process_was_killed_elsewhere_goes_on_at_once(
     undisturbed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its heartbeat may be young yet; but the grid's lock is held, so that nobody else runs it."""
+    """Its heartbeat may still be recent, but the lock of the grid excludes any other process."""
     cell = cell_of(tmp_path)
     interrupt(cell, monkeypatch)
     status = json.loads((cell.folder / "status.json").read_text())

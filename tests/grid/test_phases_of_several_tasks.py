@@ -1,4 +1,4 @@
-"""A grid of scenarios whose phases learn different things: its figures are of the last phase's task."""
+"""A grid of scenarios with different tasks in their phases: its figures are those of the last task."""
 
 from __future__ import annotations
 

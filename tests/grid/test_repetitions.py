@@ -1,4 +1,4 @@
-"""Means over tasks and seeds, and paired differences with their intervals, against other ways to compute them."""
+"""Means over tasks and seeds, and paired differences with intervals, against independent computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grid file: which scenarios it stands for, and what is said of a wrong one."""
+"""A grid file: its scenarios, and the errors for a wrong one."""
 
 from __future__ import annotations
 

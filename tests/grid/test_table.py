@@ -1,4 +1,4 @@
-"""A grid's table against figures worked out by hand."""
+"""The table of a grid against values computed by hand."""
 
 from __future__ import annotations
 

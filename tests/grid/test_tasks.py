@@ -54,7 +54,7 @@ GRID: dict[str, Any] = {
 
 
 def written(folder: Path, **changes: Any) -> Path:
-    """The grid's file, beside those of its scenarios."""
+    """The file of the grid, next to those of its scenarios."""
     (folder / "scenarios").mkdir(exist_ok=True)
     path = folder / "scenarios" / "suite.grid.toml"
     for file, tables in (("before.toml", BEFORE), ("after.toml", AFTER), (path.name, GRID | changes)):
@@ -78,7 +78,7 @@ def folders_of_starts(folder: Path) -> set[Path]:
 
 
 def times_run_first(folder: Path) -> dict[str, int]:
-    """By cell, how often it ran a scenario to start from."""
+    """The number of starting scenarios that each cell ran."""
     runs = folder / "runs" / "suite"
     logs = {str(log.parent.relative_to(runs)): log.read_text() for log in runs.rglob("run.log")}
     return {cell: text.count("runs first") for cell, text in logs.items() if "runs first" in text}
@@ -230,7 +230,7 @@ def test_a_figure_that_no_run_has_is_named_when_the_first_run_is_read(
 
 
 def test_seeds_reach_the_start_of_a_start(folder: Path) -> None:
-    """Each seed of the grid is a pre-training of its own, from the first scenario of the chain on."""
+    """Each seed of the grid has its own pre-training, from the first scenario of the chain on."""
     (folder / "scenarios" / "first.toml").write_text(tomli_w.dumps(BEFORE))
     written(folder, rows={"Chain": {"start": {"scenario": "before"}}}, reference="Chain", tasks=1, published={})
     (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps({**BEFORE, "start": {"scenario": "first"}}))

@@ -1,4 +1,4 @@
-"""Networks by name: what makes none is refused before it is called, and a constructor's errors are told as its own."""
+"""Networks by name: other objects are rejected without a call, and errors name the constructor."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ called: list[str] = []
 
 
 class Calls:
-    """Notes that it was called, whichever way."""
+    """Records that it was called."""
 
     def __init__(self) -> None:
         called.append("class")

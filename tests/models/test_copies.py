@@ -33,7 +33,7 @@ class Encoder(Network):
 
 
 class WithTarget(Encoder):
-    """A target of the body outside of the head, and one inside."""
+    """A target of the body outside the head, and one inside."""
 
     ordered_modules = ("body", "head.online")
     copies = {"target": "body", "head.key": "body"}  # noqa: RUF012

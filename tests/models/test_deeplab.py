@@ -49,7 +49,7 @@ def test_the_backbone_is_torchvisions_without_its_last_convolution() -> None:
 
 
 def test_dilated_blocks_see_what_they_saw_with_the_stride() -> None:
-    """Every second pixel of the last map is what torchvision's network, with its stride of 32, makes there."""
+    """Every second pixel of the last map equals that of torchvision's network, with its stride of 32."""
     network, torchvisions = DeepLabV3Plus(19).eval(), mobilenet_v2().eval()
     torchvisions.features[:-1].load_state_dict(network.features.state_dict())
     x = torch.randn(1, 3, 128, 96, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""DistilBERT: that of transformers, from the sizes of a folder, trained and started as any other network."""
+"""DistilBERT from transformers, with the sizes in a folder, trained and started like any other network."""
 
 from __future__ import annotations
 

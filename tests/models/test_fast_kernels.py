@@ -15,7 +15,7 @@ NARROW = [((3, 32, 32), 6, 5), ((1, 28, 28), 6, 5), ((3, 9, 10), 8, 3), ((2, 5, 
 
 @pytest.fixture(autouse=True)
 def wide_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The narrow arrangement is taken on any CPU."""
+    """Uses the narrow kernel on any CPU."""
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
 
 

@@ -1,4 +1,4 @@
-"""Flat models: the same training as torch.optim.SGD on a plain copy, in one vector whose views never come loose."""
+"""Flat models: the same training as torch.optim.SGD on a plain copy, in one vector with persistent views."""
 
 import copy
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Frozen copies compute with the vector they are given, leave the resident model alone, and share their networks."""
+"""Frozen copies compute with a given vector, do not change the resident model, and share their networks."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def other_vector(model: FlatModel) -> torch.Tensor:
 
 
 def outputs(state: dict[str, torch.Tensor], x: torch.Tensor) -> torch.Tensor:
-    """What an ordinary network with these values computes in evaluation mode."""
+    """The output of an ordinary network with these values in evaluation mode."""
     network = ResNet8()
     network.load_state_dict(state)
     result: torch.Tensor = network.eval()(x)
@@ -98,7 +98,7 @@ def test_a_vector_of_another_length_is_refused(model: FlatModel) -> None:
 
 
 class Counter(nn.Module):
-    """Its output depends on how often it was called, which no vector carries."""
+    """Its output depends on the number of calls, which is not in the vector."""
 
     calls: torch.Tensor
 

@@ -1,4 +1,4 @@
-"""Networks that do not fit into the machine's memory are refused before they are initialised."""
+"""Networks that do not fit into the memory of the machine raise before they are initialised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MobileNet-V2: torchvision's, and what DeepLabV3+ takes over from it by the rules of FPS's grid."""
+"""MobileNet-V2 equals torchvision's, and DeepLabV3+ takes over its tensors by the rules of the FPS grid."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_recurrent_layers_stay_in_training_mode_without_dropout() -> None:
 
 
 class FixedNorm(Reader):
-    """Its batch norm stays in evaluation mode, as fine-tuning often wants it."""
+    """Its batch norm stays in evaluation mode, as is common in fine-tuning."""
 
     def train(self, mode: bool = True) -> FixedNorm:
         super().train(mode)

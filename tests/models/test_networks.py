@@ -1,4 +1,4 @@
-"""The papers' networks: published parameter counts, shapes, declarations, groupings, dropout."""
+"""Networks of the papers: published parameter counts, shapes, declarations, groupings, dropout."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +24,7 @@ def build(name: str, num_classes: int, input_shape: Sequence[int], **options: An
 
 
 def batch_for(network: Network, num_classes: int, shape: Sequence[int]) -> torch.Tensor:
-    """Two random inputs, as rayfl hands them to a network: texts as they are, images with their channels first."""
+    """Two random inputs as a network receives them: texts unchanged, images with channels first."""
     if isinstance(network, CharLSTM):
         return torch.randint(num_classes, (2, *shape))
     return torch.randn(2, *shape[-1:], *shape[:-1])
@@ -186,7 +186,7 @@ SMALL: dict[str, tuple[int, tuple[int, ...], dict[str, Any]]] = {
 """Registered networks, with their number of classes, the shape of their inputs and their options."""
 
 OF_OTHER_INPUTS_OR_WITH_COPIES = ("distilbert", "momentum_contrast", "orchestra")
-"""The other ones, at whose layers tests of their own look."""
+"""The other networks, with separate tests of their layers."""
 
 
 def test_no_registered_network_is_missing_here() -> None:

@@ -1,4 +1,4 @@
-"""MOON's projection head: where it goes, what it computes, and on which networks it refuses to go."""
+"""MOON's projection head: its place, its output, and networks that it rejects."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Residual networks: what they compute, against torchvision's and against the layers written out."""
+"""Residual networks, against torchvision's and against the layers written out."""
 
 from functools import partial
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Evaluations as the scheduler reports those of a classification."""
+"""Evaluations as the scheduler reports them for a classification task."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def evaluated(
     clients: tuple[ClientScore, ...] = (),
     **others: float,
 ) -> Evaluated:
-    """`others`: further scores by column."""
+    """`others`: additional scores by column."""
     return Evaluated(phase, round, {"test_loss": loss, "test_accuracy": accuracy, **others}, samples, clients)
 
 
 def client_score(client: int, samples: int, loss: float, accuracy: float, **others: float) -> ClientScore:
-    """`others`: further scores by column."""
+    """`others`: additional scores by column."""
     return ClientScore(client, samples, {"loss": loss, "accuracy": accuracy, **others})

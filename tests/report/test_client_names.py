@@ -1,4 +1,4 @@
-"""clients.parquet names the clients that the data names."""
+"""clients.parquet has the names of clients if the data does."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("no_picture")
 
 SITES = ("west", "nörd", "east")
 POOL = 4
-"""The number of a pool of samples, which is nobody's."""
+"""The number of a pool of samples, which belongs to no client."""
 
 
 def done(round: int, *scalars: ClientScalars) -> RoundDone:

@@ -1,4 +1,4 @@
-"""What a run with `local.dp` records and prints, compared with Opacus' accountants."""
+"""Records and messages of a run with `local.dp`, compared with Opacus' accountants."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def opacus_of(name: Any, spending: Spending) -> float:
 
 @cache
 def of_history(name: Any, history: tuple[tuple[float, float, int], ...]) -> float:
-    """Asks Opacus once, since clients that sat out a round have the history that they had."""
+    """Asks Opacus once per history, since clients that sat out a round keep theirs."""
     return by_opacus(name, list(history))
 
 
@@ -103,7 +103,7 @@ CLIENTS_HIDDEN = {
 
 @pytest.mark.parametrize("level", ["samples", "clients"])
 def test_a_model_that_the_run_starts_from_is_named_as_not_covered(level: str, tmp_path: Path) -> None:
-    """It may have been trained on the same samples without noise; nothing in its file says."""
+    """The model may have been trained on the same samples without noise; its file does not say."""
     before = phase("p", 1)
     del before["local"]["dp"]
     first = rayfl.run(tables(before), backend="inline", out=tmp_path / "before", console=Console(quiet=True))
@@ -205,7 +205,7 @@ def test_an_evaluation_gets_the_epsilon_of_its_own_round_though_later_ones_are_o
 
 
 def test_records_go_on_from_their_state(tmp_path: Path) -> None:
-    """Of two rounds, the second of which was not evaluated, and is not booked yet."""
+    """A run of two rounds; the second one was not evaluated and is not booked yet."""
     step = Mechanism(1.0, 0.5)
     planned = job(phase("p", 3, local={"dp": dp(accountant="rdp")}))
     before, records = PrivacyRecords(planned, tmp_path), PrivacyRecords(planned, tmp_path)

@@ -1,4 +1,4 @@
-"""status.json: a run that was killed is told from one that is under way."""
+"""status.json distinguishes a run that was killed from one that is running."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def change(folder: Path, **process: Any) -> None:
 
 @pytest.fixture
 def running(tmp_path: Path) -> Path:
-    """The folder of a run that this process carries out."""
+    """The folder of a run in this process."""
     status = Status(tmp_path, 3)
     status.running()
     return tmp_path
@@ -117,7 +117,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_not_lost(running: Path, monkey
 
 def test_a_heartbeat_renews_the_files_time_until_it_is_stopped_or_the_file_is_gone(tmp_path: Path) -> None:
     class Beats:
-        """Waits for nothing, and is stopped after two beats."""
+        """Does not wait, and is stopped after two beats."""
 
         left = 2
 

@@ -14,7 +14,7 @@ FOLDER = Path("runs") / ("x" * 100)
 
 
 def shown(*events: Event) -> list[str]:
-    """The lines of an 80 columns wide log, runs of spaces squeezed to one."""
+    """The lines of a log that is 80 characters wide, with repeated spaces squeezed to one."""
     summary = Summary(HEADLINES)
     for event in events:
         summary.add(event)
