@@ -83,7 +83,8 @@ def test_another_outcome_is_told_with_what_differs(tmp_path: Path) -> None:
     tensors["second.weight"][0, 0] += 1e-6
     safetensors.torch.save_file(tensors, run.kept[4])
     with pytest.raises(
-        DataError, match=r"round 4, replayed, .* 1 of \d+ values differ, by up to .* in 'second.weight'"
+        DataError,
+        match=r"replaying round 4 gives another model: 1 of \d+ values differ, by up to .* in 'second.weight'",
     ):
         Replay(opened(run)).round(4)
 
