@@ -90,9 +90,7 @@ class Registry:
         if ":" in name:
             found = import_object(name)
             if _is_pythons_own(found) or _is_pythons_own_module(name.partition(":")[0]):
-                raise ScenarioError(
-                    f"{self.kind} '{name}': is part of Python and not a {self.kind}, so it was not called"
-                )
+                raise ScenarioError(f"{self.kind} '{name}': is part of Python, so rayfl did not call it")
             return found
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"

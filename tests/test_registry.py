@@ -257,7 +257,7 @@ def test_what_a_signature_asks_for_and_takes() -> None:
 def test_what_is_part_of_python_is_refused_before_it_is_called(path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         SHAPES.resolve(path)
-    assert str(caught.value) == f"shape '{path}': is part of Python and not a shape, so it was not called"
+    assert str(caught.value) == f"shape '{path}': is part of Python, so rayfl did not call it"
 
 
 def users_module(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str, name: str = "brought_along") -> None:

@@ -70,7 +70,7 @@ def test_options_that_only_a_users_function_takes_stay() -> None:
         ("data.augment=[{name='crop', paddin=3}]", "data.augment.0.paddin: not an option of 'data.augment.0'"),
         ("phases.0.algorithm=fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
         ("phases.0.algorithm.server=3", "phases.federated.algorithm.server: unknown key"),
-        ("model=os:sep", "model 'os:sep': is part of Python and not a model"),
+        ("model=os:sep", "model 'os:sep': is part of Python, so"),
     ],
 )
 def test_show_checks_names_and_options(

@@ -239,7 +239,7 @@ def raising_factory() -> Any:
 @pytest.mark.parametrize("key", ["name", "partition", "augment"])
 def test_a_builtin_of_python_raises_before_it_is_called(key: str, name: str, tmp_path: Path) -> None:
     said = failure(tmp_path, ScenarioError, **{key: [name] if key == "augment" else name})
-    assert f"'{name}': is part of Python and not a " in said
+    assert f"'{name}': is part of Python, so " in said
     assert "it was not called" in said
 
 

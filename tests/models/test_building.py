@@ -69,9 +69,9 @@ def test_a_class_a_function_and_what_is_made_of_them_build_networks(name: str) -
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("os:system", "model 'os:system': is part of Python and not a model"),
-        ("builtins:print", "model 'builtins:print': is part of Python and not a model"),
-        ("json:dumps", "model 'json:dumps': is part of Python and not a model"),
+        ("os:system", "model 'os:system': is part of Python, so"),
+        ("builtins:print", "model 'builtins:print': is part of Python, so"),
+        ("json:dumps", "model 'json:dumps': is part of Python, so"),
         (f"{__name__}:Calls", f"model.name: '{__name__}:Calls' is the class Calls; a model is a class derived from"),
         (f"{__name__}:calls", f"model.name: '{__name__}:calls' is of type Calls; a model is a class derived from"),
         (f"{__name__}:GIVEN", f"model.name: '{__name__}:GIVEN' is of type dict; a model is a class derived from"),
