@@ -240,7 +240,7 @@ def raising_factory() -> Any:
 def test_a_builtin_of_python_raises_before_it_is_called(key: str, name: str, tmp_path: Path) -> None:
     said = failure(tmp_path, ScenarioError, **{key: [name] if key == "augment" else name})
     assert f"'{name}': is part of Python, so " in said
-    assert "it was not called" in said
+    assert "rayfl did not call it" in said
 
 
 def test_reflecting_further_than_the_image_raises_before_training(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(ScenarioError, match=r"model\.folder: .* holds a 'bert', not a DistilBERT"):
         DistilBert(2, folder=tmp_path)
-    with pytest.raises(ScenarioError, match=r"model\.config\.layers: is no part of .*did you mean 'n_layers'"):
+    with pytest.raises(ScenarioError, match=r"model\.config\.layers: is not in .*did you mean 'n_layers'"):
         DistilBert(2, config={"layers": 2})
     with pytest.raises(ScenarioError, match=r"model 'distilbert': its config is wrong \(.*n_heads"):
         DistilBert(2, config={**SMALL, "n_heads": 3})
