@@ -74,7 +74,7 @@ def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"model\.folder: .* has no config\.json; use the folder of a DistilBERT"):
         DistilBert(2, folder=tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    with pytest.raises(ScenarioError, match=r"model\.folder: .* holds a 'bert', not a DistilBERT"):
+    with pytest.raises(ScenarioError, match=r"model\.folder: .* has a 'bert', not a DistilBERT"):
         DistilBert(2, folder=tmp_path)
     with pytest.raises(ScenarioError, match=r"model\.config\.layers: is not in .*did you mean 'n_layers'"):
         DistilBert(2, config={"layers": 2})

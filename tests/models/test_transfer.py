@@ -112,7 +112,7 @@ def test_a_pattern_without_effect_is_refused() -> None:
 
 
 def test_rules_that_leave_nothing_are_refused() -> None:
-    with pytest.raises(ScenarioError, match="the rules leave nothing to take over"):
+    with pytest.raises(ScenarioError, match="the rules leave nothing to transfer"):
         transfer(state_of(LeNet5()), FlatModel(LeNet5(), CPU), ignore=["*"])
 
 
