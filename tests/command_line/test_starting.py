@@ -82,9 +82,9 @@ def test_nothing_is_overwritten(existing: str, tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["my-method"], "name: 'my-method' cannot be the name of a module of yours"),
-        (["class"], "name: 'class' cannot be"),
-        (["random"], "name: 'random' cannot be"),
+        (["my-method"], "name: 'my-method' is not a valid name for your module"),
+        (["class"], "name: 'class' is not a valid name"),
+        (["random"], "name: 'random' is not a valid name"),
         (["torch"], "name: Python already has a module 'torch'"),
         (["mine", "--algorithm", "fedprx"], "--algorithm: unknown algorithm 'fedprx'; did you mean 'fedprox'"),
     ],

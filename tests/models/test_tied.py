@@ -127,7 +127,7 @@ def test_a_source_whose_values_differ_where_the_model_is_tied_is_refused() -> No
 @pytest.mark.parametrize("rules", [{"head": "fresh"}, {"ignore": ["decoder.*"]}])
 def test_a_rule_that_covers_one_end_of_a_tie_alone_is_refused(rules: dict[str, Any]) -> None:
     source, target = FlatModel(Tied(), CPU), FlatModel(Tied(), CPU)
-    with pytest.raises(ScenarioError, match=r"cover 'decoder\.weight' and not 'embedding\.weight'"):
+    with pytest.raises(ScenarioError, match=r"cover 'decoder\.weight' but not 'embedding\.weight'"):
         transfer(source.state_dict(), target, **rules)
     kept = transfer(source.state_dict(), target, ignore=["*.weight"])
     assert set(kept.fresh) == {"embedding.weight", "decoder.weight", "hidden.weight"}
