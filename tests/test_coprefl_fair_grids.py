@@ -1,4 +1,4 @@
-"""The fair test of CoPreFL: what is set aside meets no grid but the last, and the search no task of the report."""
+"""The fair test of CoPreFL: only the last grid uses held-out data, and the search uses no task of the report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ FEMNIST = ("coprefl_fair_femnist_search", "coprefl_fair_femnist")
 EARLIER = (*SEARCH, *REPORT, *FEMNIST)
 
 Kept = tuple[set[int], set[int]]
-"""Of the tasks, and of what they start from."""
+"""The data of the tasks, and of their starts."""
 
 
 def used(scenario: Scenario) -> set[int]:
-    """All classes or writers that may be drawn."""
+    """Returns all classes or writers that may be drawn."""
     data = scenario.data
     if data.owners is not None:
         return set(at_places(data.owners, "owners", WRITERS, "FEMNIST").tolist())

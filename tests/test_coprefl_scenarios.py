@@ -1,4 +1,4 @@
-"""CoPreFL's scenarios: what downstream tasks hold back from pre-training, and how their clients are scored."""
+"""CoPreFL's scenarios: pre-training does not use the data of downstream tasks; scores of their clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FPS's scenarios: what its rivals change, what starts hand over, and that quick grids have quick starts."""
+"""FPS's scenarios: the changes of its rivals, the models of starts, and the quick forms of grids."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
     assert central.schedule == "central"
 
     def rates(phase: Any) -> list[float]:
-        """Of every pass."""
+        """Returns the learning rate of every pass."""
         local = phase.local
         by_round = [
             local.lr * local.lr_drop ** sum(drop < round for drop in local.lr_drops)

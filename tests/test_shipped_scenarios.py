@@ -1,4 +1,4 @@
-"""The scenarios and grids that come with rayfl: they can be run, and say what their papers say."""
+"""The scenarios and grids that come with rayfl can run, and agree with their papers."""
 
 from __future__ import annotations
 
@@ -71,30 +71,30 @@ PUBLISHED = {
     "fps_table_4_inaturalist": 3 * 3,
     "fps_table_5_cityscapes": 3 * 2,
 }
-"""How many numbers the paper has for each grid."""
+"""Number of published figures for each grid."""
 
 
 CLIENTS = "client_test_accuracy"
 FILES_ALONE = ("image_folder", "imagenet")
-"""Sources for which nothing stands in: scenarios that read them have other data in their quick forms."""
+"""Sources without generated substitutes: quick forms of their scenarios use other data."""
 
 
 NEED_TEXT = ("sent140_fps", "fps_sent140")
 """They build a network of `transformers`."""
 
 SMALL_CROPS = ["data.augment=[{ name = 'crop', size = 64, padding = 0 }, 'flip']"]
-"""For stand-ins for Cityscapes, which are smaller than the paper's crops."""
+"""For generated Cityscapes images, which are smaller than the paper's crops."""
 
 
 def quick_set(names: Iterable[str], *chosen: str) -> list[Any]:
-    """Parameters of which all but the chosen are slow: full-size stand-ins for the data are made for each."""
+    """Parameters, all slow except the chosen ones: each generates data of full size."""
     lacks_text = pytest.mark.skipif(find_spec("transformers") is None, reason="rayfl[text] is not installed")
     marks = {name: [lacks_text] * (name in NEED_TEXT) + [pytest.mark.slow] * (name not in chosen) for name in names}
     return [pytest.param(name, marks=found) for name, found in marks.items()]
 
 
 def on_stand_ins(name: str) -> list[str]:
-    """What a scenario or grid needs on generated data."""
+    """Overrides that a scenario or grid needs on generated data."""
     return ["data.source=generated", *(SMALL_CROPS if name in ("cityscapes_fps", "fps_table_5_cityscapes") else [])]
 
 
@@ -106,7 +106,7 @@ def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 
 def cells(name: str, quick: bool = False) -> list[Cell]:
-    """Those of the grid's first seed and task, on generated data."""
+    """The cells of the first seed and task of a grid, on generated data."""
     grid = load_grid(GRIDS[name])
     first = {"seeds": grid.seeds[:1], "tasks": grid.tasks and 1}
     return cells_of(grid.model_copy(update=first), Path(), on_stand_ins(name), quick)

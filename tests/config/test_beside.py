@@ -1,4 +1,4 @@
-"""Relative paths: beside the file that names them, whatever the working directory; overrides are relative to that."""
+"""Paths are relative to the file that names them; those in overrides are relative to the working directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every scenario key has a description in its section's docstring, from which the reference of keys is generated."""
+"""Every scenario key is described in the docstring of its section, from which the reference is generated."""
 
 from __future__ import annotations
 

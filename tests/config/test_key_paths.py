@@ -1,4 +1,4 @@
-"""Error messages show a phase by the name that its author gave it, and by number where a name would not tell."""
+"""Error messages show phases by name, and by number if a name would be ambiguous."""
 
 from __future__ import annotations
 

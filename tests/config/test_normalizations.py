@@ -1,4 +1,4 @@
-"""`data.normalize` by name: the numbers, where they go, and what a wrong name is told."""
+"""`data.normalize` by name: the numbers, their place, and the error for a wrong name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`key.path=value`: the schema says what type a value has."""
+"""`key.path=value`: the schema determines the type of a value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def named(name: str, **options: Any) -> Named:
 
 
 def value_at(scenario: Scenario, path: str) -> Any:
-    """The value at a dotted path; of something named, its options are reached by their keys."""
+    """Returns the value at a dotted path; the options of a named component are reached by their keys."""
     value: Any = scenario
     for key in path.split("."):
         if isinstance(value, tuple):
@@ -129,7 +129,7 @@ def test_overrides_may_be_a_table_of_python_values(path: str, value: Any, expect
 
 
 def test_an_option_of_a_short_name_keeps_the_name() -> None:
-    """`algorithm = "fedavg"` is short for `{ name = "fedavg" }`, also in lists, and also where it is the default."""
+    """`algorithm = "fedavg"` is short for `{ name = "fedavg" }`, also in lists and as the default."""
     overrides = ["phases.1.algorithm.weighting=uniform", "model.hidden=7", "data.augment.0.probability=0.1"]
     loaded = load_scenario(TABLES, overrides)
     assert loaded.phases[1].algorithm == named("fedavg", weighting="uniform")

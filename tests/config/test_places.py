@@ -1,4 +1,4 @@
-"""`data.classes` and `data.owners`: what their sections take."""
+"""The values of `data.classes` and `data.owners`."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ option: st.SearchStrategy[Any] = st.recursive(
 
 @st.composite
 def named(draw: st.DrawFn) -> Named:
-    """A short name, or an import path, with some options."""
+    """A short name or an import path, with some options."""
     name = draw(word | st.builds("{}.{}:{}".format, word, word, word))
     options = draw(st.dictionaries(word.filter(lambda key: key != "name"), option, max_size=3))
     return Named.model_validate({"name": name, **options})

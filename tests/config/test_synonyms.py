@@ -1,4 +1,4 @@
-"""Keys under the names that other simulators use, and keys in the wrong section."""
+"""Errors for keys with the names of other simulators, and for keys in the wrong section."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wrong scenario is told key by key: the path, what is allowed, what was given."""
+"""Errors list every wrong key with its path, the allowed values and the given value."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_old_key_is_refused_with_the_new_ones_name(path: str, value: Any, mes
 @pytest.mark.parametrize(("old", "new"), RENAMED.items())
 def test_every_renamed_key_is_unknown_and_its_new_name_is_known(old: str, new: str) -> None:
     def known(key: str) -> bool:
-        """Whether the schema, one of a cohort's forms or FedAvg's options have it."""
+        """Whether the schema, a form of `cohort` or FedAvg's options have the key."""
         *parents, last = (int(part) if part.isdecimal() else part for part in key.replace("*", "0").split("."))
         if parents[-1] == "cohort":
             return last in {"bernoulli", "by_size", "explicit"}

@@ -1,4 +1,4 @@
-"""From RDP to epsilon, against dp-accounting."""
+"""The conversion from RDP to epsilon, compared with dp-accounting."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Discrete Gaussians: the exact probabilities, at small sigmas value by value and at the one in use as a whole.
+"""Discrete Gaussians have the exact probabilities: by value at small sigmas, and overall at the sigma in use.
 
-They come from the operating system, so that no test repeats: each may fail once in ten million times.
+They come from the operating system, so no test repeats: each may fail once in ten million runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NUMBER = 400_000
 
 
 def chi_square(drawn: np.ndarray, values: np.ndarray, chances: np.ndarray) -> float:
-    """The probability of counts at least as far from these chances; values expected less than 10 times go together."""
+    """Returns the p-value of counts for these probabilities; values expected less than 10 times are combined."""
     expected = chances * len(drawn)
     seen = np.array([np.count_nonzero(drawn == value) for value in values], np.float64)
     often = expected >= 10

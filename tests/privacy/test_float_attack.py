@@ -1,8 +1,8 @@
-"""What single bits of a release tell of samples (Mironov, "On Significance of the Least Significant Bits", CCS 2012).
+"""The low bits of a release reveal samples (Mironov, "On Significance of the Least Significant Bits", CCS 2012).
 
-A canary's weight moves by its clipped gradient and noise, one step, divided by a power of two. Float noise leaves gaps
-that depend on what it was added to, so that many weights cannot have been reached with the canary, and prove that it
-was left out. On a lattice every weight can be reached either way.
+A canary's weight changes by its clipped gradient and noise, one step, divided by a power of two. Float noise leaves
+gaps that depend on the value it was added to, so many weights are impossible with the canary and prove that it was left
+out. On a lattice, every weight is possible either way.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def released(out: Path, **dp: Any) -> np.ndarray:
 
 
 def reachable(outputs: np.ndarray, contribution: float) -> np.ndarray:
-    """Which outputs are the float32 sum of the contribution and of any float32 nearby."""
+    """Returns which outputs are a float32 sum of the contribution and some float32 nearby."""
     noise = (outputs.astype(np.float64) - np.float32(contribution)).astype(np.float32)
     tried, up, down = [noise], noise, noise
     for _ in range(4):
@@ -50,7 +50,7 @@ def reachable(outputs: np.ndarray, contribution: float) -> np.ndarray:
 
 @pytest.fixture
 def contribution(tmp_path: Path) -> float:
-    """Of a canary that is left in, clipped, from a run without noise."""
+    """The clipped contribution of a canary that is included, from a run without noise."""
     without = released(tmp_path / "without", noise_multiplier=0.0)
     (value,) = np.unique(without[coins(CANARIES, SEED)])
     return float(value)

@@ -1,4 +1,4 @@
-"""Contributions in whole steps: never longer than the bound, whatever they are, and within a step of what they were."""
+"""Contributions in whole steps never exceed the bound, and are within one step of the original."""
 
 from __future__ import annotations
 

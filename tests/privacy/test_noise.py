@@ -1,4 +1,4 @@
-"""Draws from both sources: right in number, repeatable from one of them only."""
+"""Draws from both sources have the right frequency; only one source is repeatable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: what it counts, how it renders. How fast anything is, no test says."""
+"""The arithmetic and rendering of the benchmark; no test asserts a speed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_naive_network_computes_what_rayfls_lenet5_does() -> None:
 
 
 def test_rounds_with_a_checkpoint_are_told_from_those_without() -> None:
-    """The first is due after round 3: it is written beside round 4, added beside round 5, and round 6 has none."""
+    """The first is due after round 3: it is written during round 4, added during round 5; round 6 is undisturbed."""
     rounds = [float(number) for number in range(2, checkpoints.ROUNDS + 1)]
     beside, after, alone = checkpoints.by_place(rounds)
     assert (beside[:2], after[:2], alone[:2]) == ([4, 7], [5, 8], [6, 9])

@@ -1,4 +1,4 @@
-"""The short form of the chaos command: a few kills, the same bits, nothing left behind."""
+"""A short run of the chaos command: a few kills, the same bits, nothing left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drawing of the architecture names what the engine has, and can be drawn again."""
+"""The drawing of the architecture names the parts of the engine, and is reproducible."""
 
 from __future__ import annotations
 

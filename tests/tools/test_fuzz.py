@@ -19,7 +19,7 @@ from tools.fuzz.targets import TARGETS, Target
 pytestmark = pytest.mark.usefixtures("no_picture")
 
 FEW = {"resumed run": 4, "tiny imagenet": 2, "scenario": 6, "grid": 6}
-"""Inputs of readers that take longer."""
+"""Fewer inputs for slow readers."""
 
 
 @pytest.mark.parametrize("name", TARGETS)

@@ -1,4 +1,4 @@
-"""Slopes of what a long run uses, against lines that are known; and a short run in this process."""
+"""Slopes of resources compared with known lines, and a short run in this process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDS = 80
 
 
 def samples(memory: np.ndarray) -> list[dict[str, Any]]:
-    """Of a phase whose first half grows steeply, as start-up does."""
+    """Samples of a phase whose first half grows steeply, as during start-up."""
     rounds = np.arange(0, 4000, 20)
     early = np.maximum(0, 2000 - rounds) * 1e4
     return [
@@ -49,7 +49,7 @@ def test_a_slope_is_that_of_the_second_half_per_thousand_rounds() -> None:
 
 
 class Measures(Callback):
-    """Keeps the Python memory and the file handles in use, by round."""
+    """Records Python memory and open file handles by round."""
 
     _used: dict[int, tuple[int, int]] = PrivateAttr(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Twelve clients, a network that is quickly trained, and one phase that may hide them."""
+"""Twelve clients, a small network, and one phase that may hide the clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PEOPLE: dict[str, Any] = {
     "evaluation": {"every": 1},
 }
 DELTA = 12**-1.1
-"""The largest that is allowed for so few clients, where there is no default."""
+"""The largest delta allowed for so few clients, for which there is no default."""
 LOCAL = {"steps": 3, "batch_size": 4, "lr": 0.1}
 UNIFORM = {"name": "fedavg", "weighting": "uniform"}
 
@@ -35,5 +35,5 @@ def job(*phases: dict[str, Any], **changes: Any) -> Job:
 
 
 def target(epsilon: float, **changes: Any) -> dict[str, Any]:
-    """Central privacy with the noise that a target takes."""
+    """Central DP with the noise found for a target."""
     return {"level": "central", "target_epsilon": epsilon, "clip_norm": 0.3, "delta": DELTA} | changes

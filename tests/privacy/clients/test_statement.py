@@ -1,4 +1,4 @@
-"""What a run says of its clients' privacy, compared with what dp-accounting says of the same rounds."""
+"""The client-level statement of a run, compared with dp-accounting for the same rounds."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_local_noise_is_composed_over_the_rounds_in_which_clients_took_part(chan
 
 
 def test_phases_add_up_for_the_least_protected_client() -> None:
-    """Client 0 takes part three times in a relay with little noise, client 5 five times with much."""
+    """Client 0 takes part three times in a relay with little noise, client 5 five times with more."""
     little = phase(
         name="relay",
         schedule="relay",

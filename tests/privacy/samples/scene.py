@@ -1,4 +1,4 @@
-"""Small runs with `local.dp`, and what each client must have spent in them."""
+"""Small runs with `local.dp`, and the spending of each client in them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dp(**options: Any) -> dict[str, Any]:
 
 
 def phase(name: str, rounds: int = 3, schedule: str = "parallel", cohort: Any = 2, **more: Any) -> dict[str, Any]:
-    """A phase of FedAvg, two epochs of batches of 4, with `dp` where nothing else is given."""
+    """A phase of FedAvg, two epochs of batches of 4, by default with `dp`."""
     local = {"epochs": 2, "batch_size": 4, "lr": 0.1, "dp": dp()} | more.pop("local", {})
     return {"name": name, "rounds": rounds, "schedule": schedule, "cohort": cohort, "local": local, **more}
 
@@ -71,7 +71,7 @@ def job(*phases: dict[str, Any], **more: Any) -> Job:
 
 
 def spent_in(events: list[Event]) -> dict[int, Counter[Mechanism]]:
-    """What clients spent in the rounds of these events."""
+    """Returns the spending of clients in the rounds of these events."""
     total: dict[int, Counter[Mechanism]] = {}
     for event in events:
         if isinstance(event, RoundDone):

@@ -1,4 +1,4 @@
-"""Epsilons of clients against Opacus' accountants and Google's dp-accounting, and how often accountants are asked."""
+"""Epsilons of clients compared with Opacus and Google's dp-accounting, and the number of evaluations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ with warnings.catch_warnings():
 
 DELTA = 1e-5
 PRV_ERROR = 0.01
-"""What Opacus adds to its estimate, so that it is an upper bound."""
+"""Opacus adds this to its estimate to get an upper bound."""
 
 
 def by_opacus(name: Literal["prv", "rdp"], history: list[tuple[float, float, int]], delta: float = DELTA) -> float:
-    """A plain loop of steps, as somebody who trains with Opacus has it."""
+    """A plain loop of steps, as in training with Opacus."""
     accountant = accountants.PRVAccountant() if name == "prv" else accountants.RDPAccountant()
     for noise, rate, steps in history:
         for _ in range(steps):
@@ -44,7 +44,7 @@ def by_google(history: list[tuple[float, float, int]], delta: float = DELTA) -> 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The histories that Opacus' PRV accountant was asked about."""
+    """The histories that Opacus' PRV accountant evaluated."""
     calls: list[Any] = []
     original = accountants.PRVAccountant.get_epsilon
 

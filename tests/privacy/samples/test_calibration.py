@@ -1,4 +1,4 @@
-"""The noise for a target: it keeps it, and hardly more; checked by accountants of the test's own."""
+"""The noise for a target meets it with little to spare, according to the test's own accountants."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CLOSE = 0.98
 
 
 def epsilon(name: Name, planned: Planned, noise: float) -> float:
-    """Of clients whose mechanisms are about all of their samples."""
+    """For clients whose mechanisms use all of their samples."""
     used = Counter[tuple[float, float]]()
     for mechanism, steps in planned.spending(noise).items():
         used[mechanism.noise_multiplier, mechanism.rate] += steps

@@ -1,4 +1,4 @@
-"""What cannot have `local.dp` is refused before anything starts, by its key and with the remedy."""
+"""Settings that do not support `local.dp` are rejected before the run, with their key and the remedy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_sampler_that_reads_losses() -> None:
 
 
 class Contrast(Classification):
-    """A task whose objective is of the whole batch."""
+    """A task whose objective depends on the whole batch."""
 
     name: str = "contrast"
     per_sample = False
@@ -159,7 +159,7 @@ def test_ghost_clipping_where_only_linear_layers_train() -> None:
 
 
 class Centred(nn.Module):
-    """Subtracts the mean of the batch, which mixes samples without any layer that says so."""
+    """Subtracts the mean of the batch, which mixes samples without a layer that shows it."""
 
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__()
@@ -172,7 +172,7 @@ class Centred(nn.Module):
 
 
 class NotCalled(Centred):
-    """Computes a layer from its weights, so that no hook sees it."""
+    """Computes a layer from its weights, unseen by hooks."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = torch.tanh(nn.functional.linear(x, self.first.weight, self.first.bias))
@@ -208,7 +208,7 @@ def test_a_network_of_which_opacus_is_silently_wrong(kind: type[nn.Module], clip
 
 
 class CentredInTraining(Centred):
-    """Mixes samples in training mode alone."""
+    """Mixes samples only in training mode."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         hidden = self.first(x)
@@ -217,7 +217,7 @@ class CentredInTraining(Centred):
 
 
 class TwiceBehindZeros(Centred):
-    """Uses a weight beside its layer, which no gradient shows while the layer behind it is zero."""
+    """Uses a weight outside its layer, which no gradient shows while the next layer is zero."""
 
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
@@ -248,7 +248,7 @@ def test_a_network_that_draws_in_training_what_nothing_can_turn_off() -> None:
 
 
 class Dropping(Centred):
-    """Dropout as a layer, and as functions of two kinds."""
+    """Dropout as a layer and as two kinds of functions."""
 
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
@@ -312,7 +312,7 @@ def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
 
 
 class Overlapping(FedAvg):
-    """Reads the first samples under a name of its own, which CoPreFL may have among its queries."""
+    """Reads the first samples as its own part, which may overlap the queries of CoPreFL."""
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
         return (SampleRequest("query", part="mine"), *super().sample_requests())

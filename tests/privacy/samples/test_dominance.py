@@ -1,4 +1,4 @@
-"""One history dominates another only where every accountant agrees."""
+"""One history dominates another only if every accountant agrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of single samples by one layer's parameters: those of PyTorch for each sample alone."""
+"""Per-sample gradients of one layer equal PyTorch's gradients for each sample alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gradients of single samples: those of a loop over samples, for every shipped network, and never above the bound."""
+"""Per-sample gradients equal those of a loop for every shipped network, and never exceed the bound."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ BATCH_NORMED = {"cnn_fedbabu", "deeplab_v3_plus", "mobilenet_v2", "momentum_cont
 
 
 def resident(name: str, shape: tuple[int, ...], options: dict[str, Any]) -> FlatModel:
-    """As on a host: channels-last, with fast kernels."""
+    """As in a worker process: channels-last, with fast kernels."""
     torch.manual_seed(0)
     known = {"num_classes": CLASSES, "input_shape": shape}
     network = call_with_options(models.resolve(name), options, known, "model")
@@ -73,7 +73,7 @@ def batch(shape: tuple[int, ...], samples: int = SAMPLES) -> tuple[torch.Tensor,
 
 
 def loop(model: FlatModel, x: torch.Tensor, y: torch.Tensor, names: list[str]) -> Iterator[dict[str, torch.Tensor]]:
-    """By parameter, the gradient of one sample after the other, by PyTorch alone."""
+    """Returns the gradients of one sample after the other by parameter, from plain PyTorch."""
     for index in range(len(y)):
         model.zero_gradient()
         torch.autograd.backward(TASK.loss(model.module(x[index : index + 1]), y[index : index + 1]))

@@ -1,4 +1,4 @@
-"""What a run with `local.dp` is going to spend: planned from cohorts and sizes, compared with what runs do spend."""
+"""The planned spending of runs with `local.dp`, from cohorts and sizes, compared with actual spending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DELTA = 1e-5
 
 
 def planned_accesses(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[Access]]:
-    """What a whole run will ask of clients' samples."""
+    """The accesses to clients' samples in a whole run."""
     prepared = job(*phases, **more)
     plans = plan_phases(prepared.scenario)
     total: dict[int, Counter[Access]] = {}
@@ -37,7 +37,7 @@ def planned_accesses(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[
 
 
 def accesses_of(algorithm: Any, client: int = 2, **local: Any) -> Accesses:
-    """What one round of an algorithm asks of the client of 13 samples: two epochs of batches of 4."""
+    """The accesses of one round to the client with 13 samples: two epochs of batches of 4."""
     prepared = job(phase("only", local={"dp": None} | local) | {"algorithm": algorithm})
     (plan,) = plan_phases(prepared.scenario)
     return PlannedUpdates(plan, prepared.populations[0]).at_most(client)
@@ -104,7 +104,7 @@ def test_training_on_all_samples_together_is_planned_for_their_pool() -> None:
 
 
 def final_epsilons(noise: Any, name: Any, *phases: dict[str, Any]) -> dict[int, float]:
-    """Every client's epsilon at the end, phase by phase, from the accesses of a run and the noise that was found."""
+    """Returns every client's final epsilon by phase, from the accesses of a run and the noise found."""
     accountant, spent = Accountant(name, DELTA), dict[int, dict[Mechanism, int]]()
     for number in range(len(phases)):
         rest = [{**other, "rounds": other["rounds"] if place == number else 0} for place, other in enumerate(phases)]

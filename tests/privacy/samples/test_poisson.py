@@ -1,4 +1,4 @@
-"""Which samples a step takes."""
+"""The samples of each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RDP by NumPy against Opacus, which sums series, and against closed forms."""
+"""RDP in NumPy compared with Opacus, which sums series, and with closed forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums in whole steps: what clipping leaves, of every shipped network, and no sample moves what another contributes."""
+"""Sums in whole steps equal the clipped gradients of every shipped network; samples do not affect each other."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_without_noise_it_is_the_clipped_sum_but_for_steps(
 def test_other_samples_contribute_the_same_integers_whatever_one_of_them_holds(
     name: str, shape: tuple[int, ...], options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The step on which the guarantee rests: replacing a sample changes the sum by its own contribution alone."""
+    """The guarantee depends on this: replacing a sample changes the sum only by its own contribution."""
     steps: list[torch.Tensor] = []
     found = Lattice.in_steps
 
@@ -89,7 +89,7 @@ def test_other_samples_contribute_the_same_integers_whatever_one_of_them_holds(
 def test_who_is_drawn_changes_the_sum_by_its_own_contribution_alone(
     name: str, shape: tuple[int, ...], options: dict[str, Any], at_once: int
 ) -> None:
-    """The step on which amplification by sampling rests: batches of another size must be computed alike."""
+    """Amplification by sampling depends on this: batches of other sizes must be computed in the same way."""
     model, (x, y) = resident(name, shape, options), batch(shape)
     gradients, dp = PerSampleGradients(model, TASK), DP.model_copy(update={"physical_batch_size": at_once})
 
