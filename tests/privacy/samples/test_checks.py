@@ -285,7 +285,7 @@ def test_a_network_that_opacus_cannot_have() -> None:
 
 
 def test_evaluation_and_the_servers_training_are_not_private() -> None:
-    with pytest.raises(ScenarioError, match=r"evaluation.personalize.dp: .*experimenter's own view.*leave it out"):
+    with pytest.raises(ScenarioError, match=r"evaluation.personalize.dp: .*only the experimenter sees.*leave it out"):
         prepared(evaluation={"personalize": {"dp": DP}})
     phase = {"name": "p", "rounds": 1, "cohort": 2, "server_training": {"dp": DP}}
     data = {"name": "tests.algorithms.scene:people", "server_share": 0.2}

@@ -193,9 +193,9 @@ BUDGET = with_dp("budget", max_epsilon=20, accountant="rdp")
 @pytest.mark.parametrize(
     ("phases", "message"),
     [
-        ([WITHOUT, with_dp("p")], r"phases\.open\.local\.dp: is missing, .*'p'.*noise_multiplier = 0"),
-        ([with_dp("a"), with_dp("b", delta=1e-6)], r"phases\.b\.local\.dp\.delta: is 1e-06, and 1e-05 in 'a'"),
-        ([with_dp("a"), with_dp("b", accountant="rdp")], r"phases\.b\.local\.dp\.accountant: is rdp, and prv in 'a'"),
+        ([WITHOUT, with_dp("p")], r"phases\.open\.local\.dp: is missing; .*'p'.*noise_multiplier = 0"),
+        ([with_dp("a"), with_dp("b", delta=1e-6)], r"phases\.b\.local\.dp\.delta: is 1e-06, but 1e-05 in 'a'"),
+        ([with_dp("a"), with_dp("b", accountant="rdp")], r"phases\.b\.local\.dp\.accountant: is rdp, but prv in 'a'"),
         (
             [BUDGET, with_dp("b", target_epsilon=30, accountant="rdp")],
             r"phases\.b\.local\.dp\.target_epsilon: .*max_epsilon of 'budget'.*give noise_multiplier",
