@@ -104,7 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for figure in options.figure or FIGURES
     }
     if not any(panels.values()):
-        raise SystemExit(f"{options.records}: no row has all runs of '{options.reference}', two tasks and two seeds")
+        raise SystemExit(
+            f"{options.records}: no row has all runs of '{options.reference}' with at least two tasks and two seeds"
+        )
     draw(panels, options.reference, options.out)
 
 

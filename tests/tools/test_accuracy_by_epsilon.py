@@ -43,5 +43,5 @@ def test_arms_of_several_grids_are_shown_by_epsilon(tmp_path: Path, capsys: pyte
 
 def test_one_arm_is_not_taken_from_two_grids(tmp_path: Path) -> None:
     folders = [a_grid(tmp_path / name, [("FedAvg, ε = 2", "", 50.0)]) for name in ("a", "b")]
-    with pytest.raises(SystemExit, match="'FedAvg' has the same epsilon in two grids"):
+    with pytest.raises(SystemExit, match="'FedAvg' is in two grids with the same epsilon"):
         main([str(tmp_path / "both.png"), *map(str, folders)])

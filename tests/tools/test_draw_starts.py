@@ -43,7 +43,7 @@ def test_the_picture_is_drawn_and_what_is_missing_is_named(records: Path) -> Non
     assert np.ptp(imread(picture)[..., :3]) > 0.5
     with pytest.raises(SystemExit, match="there is no row 'None'; known: FedAvg, CoPreFL, Lacking"):
         main([*given, "--reference", "None"])
-    with pytest.raises(SystemExit, match="no row has all runs of 'Lacking', of two tasks and two seeds"):
+    with pytest.raises(SystemExit, match="no row has all runs of 'Lacking' with at least two tasks and two seeds"):
         main([*given, "--reference", "Lacking"])
     with pytest.raises(SystemExit, match="--round: no run was evaluated in round 5"):
         main([*given, "--reference", "FedAvg", "--round", "5"])
