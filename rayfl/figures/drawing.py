@@ -104,7 +104,7 @@ def draw(
                 label = textwrap.fill(panel.y.label.replace(" (", "\N{NO-BREAK SPACE}("), _LABEL_CHARACTERS)
                 axes.set_ylabel(label, parse_math=False, fontsize=7 if "\n" in label else 8)
     if len(styles) > 1:
-        legend = _legend(figure, styles, max(s.runs for p in panels for s in (line.series for line in p.lines)))
+        legend = _legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
         lines = math.ceil(len(styles) / legend)
         figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
     figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
@@ -137,7 +137,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
     factor = panel.y.factor
     for line in panel.lines:
         look, found = styles[line.label], line.series
-        several = found.runs > 1
+        several = found.repetitions > 1
         if several and not np.array_equal(found.low, found.high):
             axes.fill_between(
                 found.x, factor * found.low, factor * found.high, color=look.colour, alpha=0.14, linewidth=0

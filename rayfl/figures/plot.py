@@ -21,6 +21,7 @@ from rayfl.figures.quantities import X, default_metric, metric, x_axis
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.figures.series import Band, check_smoothing, series, smoothed
 from rayfl.figures.styles import MOST_LINES, RC, line_style
+from rayfl.grid.repetitions import repetitions
 from rayfl.registry import nearest
 from rayfl.report.curves import DRAWING
 
@@ -51,7 +52,8 @@ def plot(
     """Draws learning curves of finished runs and grids, legible in print and in greyscale.
 
     Runs that differ in their seeds alone are one line: their mean, with a band. A grid has a panel for each of its
-    columns, and a line for each row.
+    columns, and a line for each row. In a grid with tasks, the seeds of a task are averaged first, and mean and band
+    are over tasks, as in `rayfl.compare`.
 
     Args:
         *sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
@@ -135,7 +137,7 @@ def figure_of(
     by_run = dict(zip(map(id, runs), values, strict=True))
 
     def line(group: Group, name: str) -> Line:
-        curves = [(by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs]
+        curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         found = series(curves, band)
         boundaries = _boundaries(group.runs[0], by_run[id(group.runs[0])], x) if x != "epsilon" else ()
         shown = tuple((place, text) for place, text in boundaries if found.x[0] < place < found.x[-1])
@@ -169,20 +171,31 @@ def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, 
 
 def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
     """What the lines are means of, the data, and the version."""
-    counts = sorted({len(group.runs) for group in recorded.groups})
-    tasks = any(run.task is not None for run in recorded.runs)
-    said = []
-    if counts[-1] > 1:
-        number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        said.append(f"mean of {number} {'runs over seeds and tasks' if tasks else 'seeds'}")
-        said += [f"band: {_BANDS[band]}"] if band != "none" else []
-    else:
-        said.append("one run each" if len(recorded.groups) > 1 else "one run")
+    said = _means(recorded, band)
     said += [f"smoothed over {smooth} evaluations"] if smooth > 1 else []
     said.append("data: " + ", ".join(data.text for data in recorded.data))
     said += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
     text = "; ".join(said)
     return text[:1].upper() + text[1:]
+
+
+def _means(recorded: Recorded, band: Band) -> list[str]:
+    """What lines and bands are over: tasks, each averaged over its seeds, or seeds where there are no tasks."""
+    by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
+    counts, seeds = {len(found) for found in by_group}, {len(runs) for found in by_group for runs in found}
+    over = {"seeds" if group.runs[0].task is None else "tasks" for group in recorded.groups}
+    words = " or ".join(sorted(over))
+    averaged = f"averaged over {_range(seeds)} seeds"
+    if max(counts) > 1:
+        mean = f"mean of {_range(counts)} {words}" + (f", each {averaged}" if max(seeds) > 1 else "")
+        return [mean] if band == "none" else [mean, f"band: {_BANDS[band]} over {words}"]
+    if max(seeds) > 1:
+        return [f"one task, {averaged}"]
+    return ["one run each" if len(recorded.groups) > 1 else "one run"]
+
+
+def _range(counts: set[int]) -> str:
+    return f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
 
 
 def _checked(path: Path) -> Path:

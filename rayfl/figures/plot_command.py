@@ -61,7 +61,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "--band",
         default="std",
         metavar="BAND",
-        help="around means over seeds: std (default), range, interval (95 %% confidence) or none",
+        help="around means over seeds, or over tasks: std (default), range, interval (95 %% confidence) or none",
     )
     parser.add_argument(
         "--lines", nargs="+", default=[], metavar="LABEL", help="which lines to draw, in this order (default: all)"

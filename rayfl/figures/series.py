@@ -1,20 +1,18 @@
-"""A line of a figure: the mean over the runs of a group, and a band around it."""
+"""A line of a figure: the mean over the seeds or tasks of a group, and a band around it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
 from rayfl.errors import ScenarioError
+from rayfl.grid.repetitions import Key, repetitions, t_quantile
 
 Band = Literal["std", "range", "interval", "none"]
 """The band around a mean: one sample standard deviation, least to largest, 95 % confidence interval, or none."""
-
-CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,16 +22,16 @@ class Series:
     Attributes:
         x: float64 [n], ascending.
         mean: float64 [n]; NaN where a run has no finite value.
-        low: float64 [n], lower end of the band; that of a single run is its value.
+        low: float64 [n], lower end of the band; the mean where there is no band.
         high: float64 [n], its upper end.
-        runs: How many runs it is the mean of.
+        repetitions: Number of seeds, or of tasks where there are some, that the mean and the band are over.
     """
 
     x: np.ndarray
     mean: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    runs: int
+    repetitions: int
 
 
 def check_smoothing(window: int) -> None:
@@ -64,27 +62,31 @@ def smoothed(values: np.ndarray, phases: Sequence[str], window: int) -> np.ndarr
     return result
 
 
-def series(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> Series:
+def series(curves: Mapping[Key, tuple[np.ndarray, np.ndarray]], band: Band) -> Series:
     """The mean of several curves, and its band.
+
+    Curves of one task are not independent: they are averaged over their seeds, and the band is over tasks.
 
     Curves whose x differ are interpolated linearly at the x of all of them, from where the last one begins to where the
     first one ends: the mean is of the same runs everywhere. Nothing is interpolated across a missing value.
 
     Args:
-        curves: x and y of every run, float64 [n]; x ascends and may be NaN where there is none.
+        curves: x and y of every run by task and seed, float64 [n]; x ascends and may be NaN where there is none.
         band: See `Band`.
     """
-    known = [_trimmed(x, y) for x, y in curves]
+    known = [_trimmed(x, y) for x, y in curves.values()]
     begin, end = max(x[0] for x, _ in known), min(x[-1] for x, _ in known)
     if begin > end:
         raise ScenarioError("x: the runs of a line share no part of this axis, so they have no mean; try --x rounds")
     first = known[0][0]
     if all(np.array_equal(x, first) for x, _ in known):
-        x, values = first, np.stack([y for _, y in known])
+        x, aligned = first, [y for _, y in known]
     else:
         x = np.unique(np.concatenate([x for x, _ in known]))
         x = x[(x >= begin) & (x <= end)]
-        values = np.stack([_at(x, *curve) for curve in known])
+        aligned = [_at(x, *curve) for curve in known]
+    by_repetition = repetitions(dict(zip(curves, aligned, strict=True)))
+    values = np.stack([np.mean(seeds, axis=0) for seeds in by_repetition])
     mean = values.mean(axis=0)
     if band == "none" or len(values) == 1:
         return Series(x, mean, mean, mean, len(values))
@@ -92,7 +94,7 @@ def series(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band) -> Serie
         return Series(x, mean, values.min(axis=0), values.max(axis=0), len(values))
     reach = values.std(axis=0, ddof=1)
     if band == "interval":
-        reach = reach * stats.t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) / np.sqrt(len(values))
+        reach = reach * t_quantile(len(values)) / np.sqrt(len(values))
     return Series(x, mean, mean - reach, mean + reach, len(values))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rayfl.grid.results import FinishedRun
 
@@ -13,6 +13,8 @@ LEVEL = 0.95
 
 Key = tuple[int | None, int]
 """Task (None in a grid without tasks) and seed of a run."""
+
+Value = TypeVar("Value")
 
 
 class Interval(NamedTuple):
@@ -80,10 +82,15 @@ def t_quantile(count: int) -> float:
 
 def repetition_means(values: Mapping[Key, float]) -> list[float]:
     """One value per task, averaged over its seeds, or per seed without tasks, in order."""
-    groups: dict[tuple[int, int], list[float]] = {}
+    return [statistics.fmean(group) for group in repetitions(values)]
+
+
+def repetitions(values: Mapping[Key, Value]) -> list[list[Value]]:
+    """The values of each task, one per seed, in order; without tasks, each seed by itself."""
+    groups: dict[tuple[int, int], list[Value]] = {}
     for (task, seed), value in sorted(values.items(), key=lambda pair: (pair[0][0] or 0, pair[0][1])):
         groups.setdefault((0, seed) if task is None else (1, task), []).append(value)
-    return [statistics.fmean(group) for group in groups.values()]
+    return list(groups.values())
 
 
 def _by_key(runs: Iterable[FinishedRun], name: str) -> dict[Key, float]:

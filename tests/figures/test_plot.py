@@ -13,6 +13,7 @@ from rayfl.__main__ import main
 from rayfl.errors import RayflError
 from rayfl.figures.styles import MOST_LINES, line_style
 from tests.figures.recorded_runs import write_run
+from tests.figures.scene import with_tasks
 
 FEDAVG = ([0.2, 0.4, 0.6], [0.4, 0.6, 0.8])
 CYCLIC = [("cyclic", 2), ("federated", 4)]
@@ -77,9 +78,26 @@ def test_a_line_with_two_phases_is_marked_where_they_meet(tmp_path: Path, x: Any
 def test_one_small_line_says_what_is_shown(runs: list[Path]) -> None:
     caption = rayfl.plot(*runs[:2], band="range", smooth=3, width="page").get_supxlabel().replace("\n", " ")
     assert caption.replace("\N{NO-BREAK SPACE}", " ") == (
-        "Mean of 2 seeds; band: least to largest; smoothed over 3 evaluations; "
+        "Mean of 2 seeds; band: least to largest over seeds; smoothed over 3 evaluations; "
         f"data: digits (generated stand-in, no real data); rayfl {rayfl.__version__}"
     )
+
+
+def test_seeds_of_a_task_are_averaged_before_the_band_over_tasks(tmp_path: Path) -> None:
+    scores = [[0.1, 0.2], [0.5, 0.6], [0.6, 0.8]]  # by task and seed
+    figure = rayfl.plot(with_tasks(tmp_path / "grid", {"random": scores}), band="range", width="page")
+    (band,) = figure.axes[0].collections
+    heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
+    np.testing.assert_allclose([heights.min(), heights.max()], [15, 70])
+    assert figure.get_supxlabel().startswith(
+        "Mean of 3 tasks, each averaged over 2 seeds; band: least to largest over tasks; data:"
+    )
+
+
+def test_the_caption_claims_no_band_where_no_line_has_one(tmp_path: Path) -> None:
+    figure = rayfl.plot(with_tasks(tmp_path / "grid", {"random": [[0.1, 0.2]]}))
+    assert not figure.axes[0].collections
+    assert figure.get_supxlabel().startswith("One task, averaged over 2 seeds; data:")
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])

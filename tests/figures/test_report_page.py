@@ -14,11 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.__main__ import main
+from rayfl.figures.groups import read
 from rayfl.figures.page.parts import Table
+from rayfl.figures.page.sections import statistics_table
 from rayfl.figures.page.table_page import read_page
 from rayfl.figures.page.writing import write_report
 from rayfl.grid.schema import folder_name
 from tests.figures.recorded_runs import write_run
+from tests.figures.scene import with_tasks
 
 HEADINGS = [
     "Results",
@@ -169,6 +172,12 @@ def test_the_page_of_a_grid_has_its_tables_curves_and_failures(grid: Path) -> No
     assert ["FedAvg", "4 clients", "1", "finished", "60.00", ""] in page.rows
     assert ["FedAvg / 4 clients", "300.00 ± 141.42 %²"] in page.rows  # of 0.02 and 0.04
     assert page.tags.count("img") == 1
+
+
+def test_statistics_over_clients_average_the_seeds_of_a_task_first(tmp_path: Path) -> None:
+    recorded = read(with_tasks(tmp_path / "grid", {"random": [[0.1, 0.3], [0.3, 0.5]]}))
+    table = statistics_table(recorded, ["test_accuracy"], "")
+    assert table.rows == [["random / column", "30.00 ± 14.14 %"]]  # of 20 and 40
 
 
 def test_a_grid_of_which_only_the_table_was_kept_says_so_in_place_of_curves(grid: Path) -> None:

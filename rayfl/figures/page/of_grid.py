@@ -128,7 +128,8 @@ def _fairness(recorded: Recorded | None) -> Section:
     columns = statistics_over_clients(recorded) if recorded else []
     if recorded is None or not columns:
         return Section("Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."])
-    caption = "After the last evaluated round; mean ± standard deviation over seeds and tasks"
+    over = "seeds" if recorded.runs[0].task is None else "tasks, each averaged over its seeds"
+    caption = f"After the last evaluated round; mean ± standard deviation over {over}"
     return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
 
 

@@ -12,6 +12,7 @@ from rayfl.figures.groups import Recorded
 from rayfl.figures.page.parts import Picture, Section, Table
 from rayfl.figures.page.pictures import bars
 from rayfl.figures.quantities import Quantity, metric
+from rayfl.grid.repetitions import repetition_means
 
 OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
 """Columns of metrics.jsonl with statistics over clients."""
@@ -48,7 +49,7 @@ def statistics_over_clients(recorded: Recorded) -> list[str]:
 
 
 def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -> Table:
-    """Columns after the last evaluated round, by group; mean ± standard deviation over its runs.
+    """Columns after the last evaluated round, by group; mean ± standard deviation over its tasks or seeds.
 
     A group is a row, or a column where there would be more than `MOST_ACROSS` columns.
     """
@@ -57,7 +58,7 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     for group in recorded.groups:
         cells = []
         for column, quantity in zip(columns, quantities, strict=True):
-            found = np.array([run.columns[column][-1] for run in group.runs])
+            found = np.array(repetition_means({run.key: float(run.columns[column][-1]) for run in group.runs}))
             mean = shown(float(found.mean()), quantity)
             if len(found) == 1:
                 cells.append(mean)
