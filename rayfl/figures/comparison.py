@@ -20,6 +20,7 @@ from rayfl.figures.groups import Recorded, Source, read
 from rayfl.figures.latex import latex
 from rayfl.figures.scores import At, check_round
 from rayfl.figures.sheet import Sheet
+from rayfl.figures.smoothing import check_smoothing
 from rayfl.figures.target import COSTS, check_target
 from rayfl.figures.versions import version_notes
 
@@ -74,7 +75,8 @@ def compare(
         target: A score, in the unit of the records: 0.6 for 60 %. Tables of the first metric then say how many runs
             reached it, after how many rounds, client updates, bytes and transfers, and at which epsilon and simulated
             time.
-        smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width.
+        smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
+            a phase.
         labels: Other labels for the groups, in their order.
         panels: What of a grid has a table of its own: each of its columns, in which its rows are compared, or each of
             its rows, in which its columns are compared.
@@ -110,8 +112,7 @@ def compare(
         % needs \\usepackage{booktabs} in the preamble
         ...
     """
-    if smooth < 1 or smooth % 2 == 0:
-        raise ScenarioError(f"smooth: must be an odd number of evaluated rounds, at least 1 (got {smooth})")
+    check_smoothing(smooth)
     if panels not in ("columns", "rows"):
         raise ScenarioError(f"panels: must be 'columns' or 'rows' (got '{panels}')")
     recorded = read(sources)

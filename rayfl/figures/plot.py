@@ -19,7 +19,8 @@ from rayfl.figures.drawing import Line, Panel, draw
 from rayfl.figures.groups import Group, Recorded, Source, read
 from rayfl.figures.quantities import X, default_metric, metric, x_axis
 from rayfl.figures.recorded_run import RecordedRun
-from rayfl.figures.series import Band, check_smoothing, series, smoothed
+from rayfl.figures.series import Band, series
+from rayfl.figures.smoothing import check_smoothing, smoothed
 from rayfl.figures.styles import MOST_LINES, RC, line_style
 from rayfl.grid.repetitions import repetitions
 from rayfl.registry import nearest
@@ -61,7 +62,8 @@ def plot(
         metrics: Columns of metrics.jsonl, a panel each; by default the metric that is the runs' result.
         x: The x axis: `rounds`, `updates` (of clients), `bytes`, `transfers` (of models), `seconds`,
             `simulated_seconds`, `energy` or `epsilon`.
-        smooth: Evaluations over which each run is averaged first, an odd number; 1 leaves the values as they are.
+        smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
+            a phase.
         band: `std` (one sample standard deviation on either side), `range` (least to largest), `interval` (95 %
             confidence interval of the mean, by Student's t) or `none`.
         lines: Which lines to draw, by their names in the legend and in this order; by default all.
@@ -172,7 +174,7 @@ def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, 
 def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
     """What the lines are means of, the data, and the version."""
     said = _means(recorded, band)
-    said += [f"smoothed over {smooth} evaluations"] if smooth > 1 else []
+    said += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
     said.append("data: " + ", ".join(data.text for data in recorded.data))
     said += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
     text = "; ".join(said)

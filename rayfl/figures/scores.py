@@ -11,6 +11,7 @@ import numpy as np
 from rayfl.config.execution import ClientStatistic
 from rayfl.errors import ScenarioError
 from rayfl.figures.recorded_run import RecordedRun
+from rayfl.figures.smoothing import smoothed
 from rayfl.grid.results import TAIL
 
 WORDS = ("last", "best", "mean_last_5")
@@ -35,17 +36,10 @@ LOWER_IS_BETTER = (
 """Columns of the records that are better if they are lower, and belong to no metric."""
 
 
-def smoothed(values: np.ndarray, window: int) -> np.ndarray:
-    """Means over a centred window, [n]; near an end, the window is as wide as fits symmetrically."""
-    half = window // 2
-    reach = [min(half, place, len(values) - 1 - place) for place in range(len(values))]
-    return np.array([values[place - wide : place + wide + 1].mean() for place, wide in enumerate(reach)])
-
-
 def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:
     """The values of a column in the rounds that the headline metric ranks, smoothed; NaN where the run has none."""
     values = run.columns.get(column, np.full(len(run.rounds), np.nan))
-    return smoothed(values[run.ranked], window)
+    return smoothed(values, run.phase_names, window)[run.ranked]
 
 
 def score(run: RecordedRun, column: str, at: At, window: int = 1) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,34 +32,6 @@ class Series:
     low: np.ndarray
     high: np.ndarray
     repetitions: int
-
-
-def check_smoothing(window: int) -> None:
-    """Raises a ScenarioError unless a window has a centre."""
-    if window < 1 or window % 2 == 0:
-        raise ScenarioError(f"smooth: {window} evaluations have no one in the middle; give an odd number, such as 5")
-
-
-def smoothed(values: np.ndarray, phases: Sequence[str], window: int) -> np.ndarray:
-    """Means over a centred window of evaluations, which reaches neither into another phase nor past a missing value.
-
-    Args:
-        values: float64 [n].
-        phases: The phase of each of them.
-        window: Evaluations in the window; near an end it is as wide as fits symmetrically.
-
-    Returns:
-        float64 [n]; NaN where `values` has it.
-    """
-    half, result = window // 2, values.copy()
-    finite = np.isfinite(values)
-    names = np.asarray(phases)
-    breaks = np.flatnonzero((names[1:] != names[:-1]) | (finite[1:] != finite[:-1])) + 1
-    for stretch in np.split(np.arange(len(values)), breaks):
-        for place in stretch:
-            reach = min(half, place - stretch[0], stretch[-1] - place)
-            result[place] = values[place - reach : place + reach + 1].mean()
-    return result
 
 
 def series(curves: Mapping[Key, tuple[np.ndarray, np.ndarray]], band: Band) -> Series:

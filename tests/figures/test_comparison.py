@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import rayfl
+from tests.figures.recorded_runs import write_run
 from tests.figures.scene import a_run, with_tasks
 
 HEADLINE_LOSS = {"metric": "loss", "higher_is_better": False, "is_share": False, "on": "test", "phases": []}
@@ -150,6 +151,13 @@ def test_smoothing_comes_before_anything_else(tmp_path: Path) -> None:
     assert row(comparison, "a")["mean"] == pytest.approx(0.6)
     assert row(comparison, "a")["rounds_to_target"] == 10
     assert "smoothed over 3 evaluated rounds" in comparison.sheets[0].caption
+
+
+def test_smoothing_reaches_into_no_other_phase(tmp_path: Path) -> None:
+    scores = {"test_accuracy": [0.1, 0.3, 0.5, 0.7]}
+    phases = [("cyclic", 4), ("federated", 4)]
+    run = write_run(tmp_path / "a", "a", 0, scores, rounds=(2, 4, 6, 8), phases=phases)
+    assert row(rayfl.compare(run, at=4, smooth=3), "a")["mean"] == pytest.approx(0.3)
 
 
 def test_the_best_is_bold_and_lower_losses_are_better(tmp_path: Path) -> None:

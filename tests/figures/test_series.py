@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from rayfl.errors import ScenarioError
-from rayfl.figures.series import Band, check_smoothing, series, smoothed
+from rayfl.figures.series import Band, series
 from rayfl.grid.repetitions import Key
 
 X = np.array([1.0, 2.0, 4.0])
@@ -75,16 +75,3 @@ def test_nothing_is_interpolated_across_a_missing_value() -> None:
 def test_runs_that_share_no_part_of_the_axis_have_no_mean() -> None:
     with pytest.raises(ScenarioError, match="share no part of this axis"):
         series({(None, 0): (X, VALUES[0]), (None, 1): (X + 9, VALUES[1])}, "std")
-
-
-def test_smoothing_averages_a_centred_window_within_a_phase() -> None:
-    values = np.array([1.0, 2.0, 6.0, 4.0, 10.0, 30.0, 20.0])
-    found = smoothed(values, ["a"] * 4 + ["b"] * 3, 3)
-    np.testing.assert_allclose(found, [1, 3, 4, 4, 10, 20, 20])
-    assert np.array_equal(smoothed(values, ["a"] * 7, 1), values)
-
-
-@pytest.mark.parametrize("window", [0, 4, -1])
-def test_a_smoothing_window_has_a_centre(window: int) -> None:
-    with pytest.raises(ScenarioError, match=r"smooth: .* give an odd number"):
-        check_smoothing(window)
