@@ -61,14 +61,14 @@ class Result:
         return f"<Result {self._summary()}, in {self.uri or self.directory}>"
 
     def _repr_html_(self) -> str:
-        from rayfl.report.html_table import html_table
+        from rayfl.report.html_table import metrics_table
 
         headline, rows = self._headline(), self.metrics[-SHOWN:].to_pylist()
         if headline:
             for row in rows:
                 for name in {headline.reported, headline.column}:
                     row[name] = None if row.get(name) is None else headline.text(row[name])
-        table = html_table(
+        table = metrics_table(
             f"{self._summary()}; {self.uri or self.directory}", rows, headline.reported if headline else ""
         )
         curves = self.directory / "curves.png"

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
+from rayfl.figures.options import add_sources
 
 EXAMPLES = """\
 examples:
@@ -29,16 +30,8 @@ def main(arguments: Sequence[str], prog: str) -> int:
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
     parser = command_parser(prog, "Compare finished runs and grids in a table, with paired differences.", EXAMPLES)
-    parser.add_argument("sources", nargs="+", metavar="RUN|GRID", help="the folder of a run or a grid")
+    add_sources(parser)
     parser.add_argument("--reference", metavar="LABEL", help="compare the others with this row (default: the first)")
-    parser.add_argument(
-        "--metric",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="NAME",
-        help="columns of metrics.jsonl (default: the metric that ranks rounds)",
-    )
     parser.add_argument(
         "--at",
         type=_at,
@@ -51,16 +44,6 @@ def parser(prog: str) -> argparse.ArgumentParser:
         type=float,
         metavar="SCORE",
         help="also show when runs first reach this score of the first metric; 0.6 for 60 %%",
-    )
-    parser.add_argument(
-        "--smooth", type=int, default=1, metavar="N", help="average curves over N evaluated rounds first, an odd number"
-    )
-    parser.add_argument("--labels", nargs="+", metavar="LABEL", help="other labels for the rows, in their order")
-    parser.add_argument(
-        "--panels",
-        choices=["columns", "rows"],
-        default="columns",
-        help="a table for each of the grid's columns (default), or for each row, in which columns are compared",
     )
     parser.add_argument("--runs", action="store_true", help="list every run too: its best, last and final mean score")
     parser.add_argument(

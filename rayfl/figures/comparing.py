@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from rayfl.errors import ScenarioError
 from rayfl.figures.groups import Group, Recorded
+from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.figures.scores import At, higher_is_better, score
 from rayfl.figures.target import Reached, reached
 from rayfl.grid.repetitions import Interval, Key, paired_interval, repetition_means
 from rayfl.registry import nearest
-from rayfl.report.formatting import Unit, unit_of
 
 
 class Choice(NamedTuple):
@@ -73,14 +73,14 @@ class Compared:
     Attributes:
         metric: Column of metrics.jsonl.
         panel: Label of the column of the grid; empty outside grids.
-        unit: In which scores are shown.
+        quantity: Its words and the unit in which scores are shown.
         higher: Whether higher scores are better; None where it is not known.
         lines: One for each group.
     """
 
     metric: str
     panel: str
-    unit: Unit
+    quantity: Quantity
     higher: bool | None
     lines: tuple[Line, ...]
 
@@ -98,7 +98,7 @@ def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
         ScenarioError: There is a target, and the direction of the metric is not known.
     """
     runs = [run for run in recorded.runs if metric in run.columns]
-    higher, unit = higher_is_better(metric, runs), unit_of(metric, runs[0].headline)
+    higher, quantity = higher_is_better(metric, runs), quantity_of(runs, metric)
     if choice.target is not None and higher is None:
         raise ScenarioError(f"target: it is not known whether higher values of '{metric}' are better; leave it out")
     found = []
@@ -106,7 +106,7 @@ def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
         groups = recorded.in_panel(panel)
         if any(metric in run.columns for group in groups for run in group.runs):
             lines = tuple(_line(group, groups, metric, higher, choice) for group in groups)
-            found.append(Compared(metric, panel, unit, higher, lines))
+            found.append(Compared(metric, panel, quantity, higher, lines))
     return found
 
 
@@ -127,20 +127,20 @@ def _scores(group: Group, metric: str, choice: Choice) -> dict[Key, float]:
     return {key: value for key, value in found.items() if math.isfinite(value)}
 
 
-def check_metrics(recorded: Recorded, metrics: Sequence[str]) -> list[str]:
+def check_metrics(recorded: Recorded, asked: Sequence[str]) -> list[str]:
     """The metrics to compare by: those asked for, else the headline metrics of the runs.
 
     Raises:
         ScenarioError: No run has recorded one, or none has a finite value of it.
     """
     known = {name for run in recorded.runs for name in run.columns}
-    asked = list(dict.fromkeys(metrics or (run.headline.reported for run in recorded.runs)))
-    for metric in asked:
+    metrics = asked or list(dict.fromkeys(run.headline.reported for run in recorded.runs))
+    for metric in metrics:
         if metric not in known:
             raise ScenarioError(f"metric '{metric}': no run has recorded it; {nearest(metric, known)}")
         if not any(_has_value(run, metric) for run in recorded.runs):
             raise ScenarioError(f"metric '{metric}': no run has a finite value of it in a round that can be compared")
-    return asked
+    return metrics
 
 
 def _has_value(run: RecordedRun, metric: str) -> bool:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
 from io import StringIO
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.errors import ScenarioError
 from rayfl.figures.comparing import Choice, Compared, Line, check_metrics, check_reference, compared
 from rayfl.figures.comparison_sheets import sheet_of, sheet_of_runs
-from rayfl.figures.groups import Recorded, Source, read
+from rayfl.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.figures.latex import latex
+from rayfl.figures.quantities import asked
 from rayfl.figures.scores import At, check_round
 from rayfl.figures.sheet import Sheet
 from rayfl.figures.smoothing import check_smoothing
@@ -52,12 +52,12 @@ SCHEMA = pa.schema(
 def compare(
     *sources: Source,
     reference: str | None = None,
-    metrics: Sequence[str] = (),
+    metrics: str | Iterable[str] = (),
     at: At = "last",
     target: float | None = None,
     smooth: int = 1,
-    labels: Sequence[str] | None = None,
-    panels: Literal["columns", "rows"] = "columns",
+    labels: Sequence[str] = (),
+    panels: Panels = "columns",
     list_runs: bool = False,
 ) -> Comparison:
     """Compares finished runs and grids.
@@ -77,7 +77,7 @@ def compare(
             time.
         smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
             a phase.
-        labels: Other labels for the groups, in their order.
+        labels: Other labels for the groups, in their order; by default titles of scenarios and rows of grids.
         panels: What of a grid has a table of its own: each of its columns, in which its rows are compared, or each of
             its rows, in which its columns are compared.
         list_runs: Whether a table of all runs follows, with the best round, last rounds and last round of each.
@@ -113,21 +113,15 @@ def compare(
         ...
     """
     check_smoothing(smooth)
-    if panels not in ("columns", "rows"):
-        raise ScenarioError(f"panels: must be 'columns' or 'rows' (got '{panels}')")
-    recorded = read(sources)
-    if panels == "rows":
-        recorded = recorded.by_rows()
-    if labels is not None:
-        recorded = recorded.relabelled(labels)
-    asked = check_metrics(recorded, metrics)
+    recorded = arranged(sources, panels, labels)
+    names = check_metrics(recorded, asked(metrics))
     check_round(recorded.runs, at)
     if target is not None:
-        check_target(recorded.runs, asked[0], target)
+        check_target(recorded.runs, names[0], target)
     choice = Choice(at, smooth, check_reference(recorded, reference), target)
     found = [
         part
-        for place, metric in enumerate(asked)
+        for place, metric in enumerate(names)
         for part in compared(recorded, metric, choice if place == 0 else choice._replace(target=None))
     ]
     return Comparison(recorded, choice, tuple(found), list_runs)

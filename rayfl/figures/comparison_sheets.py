@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from rayfl.figures.comparing import Choice, Compared, Line
 from rayfl.figures.groups import Group
+from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.figures.scores import best_round, score
 from rayfl.figures.sheet import Entry, Sheet
 from rayfl.figures.target import COSTS, Reached
 from rayfl.grid.results import TAIL
-from rayfl.report.formatting import Unit, unit_of, words_of
 
 NOTHING = "–"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -32,11 +32,11 @@ class _Numbers(NamedTuple):
 
 def sheet_of(found: Compared, choice: Choice) -> Sheet:
     """The table of a metric in a panel."""
-    numbers = _numbers(found.unit, [line.mean for line in found.lines if line.mean is not None])
+    numbers = _numbers(found.quantity, [line.mean for line in found.lines if line.mean is not None])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
     columns = [
         ("", [Entry(line.group.label) for line in found.lines]),
-        (_headed(found), [_score(line, found, numbers) for line in found.lines]),
+        (found.quantity.within(", "), [_score(line, found, numbers) for line in found.lines]),
         ("tasks" if has_tasks else "seeds", [Entry(_counted(line, has_tasks)) for line in found.lines]),
     ]
     if any(line.difference for line in found.lines):
@@ -47,23 +47,19 @@ def sheet_of(found: Compared, choice: Choice) -> Sheet:
         columns.append(("pairs", [Entry(text) for text in pairs]))
     reached = [line.reached for line in found.lines if line.reached is not None]
     if choice.target is not None and reached:
-        target = f"{found.unit.factor * choice.target:.6g}{f' {found.unit.symbol}' if found.unit.symbol else ''}"
+        target = f"{found.quantity.factor * choice.target:.6g} {found.quantity.unit}".rstrip()
         columns += _target_columns(reached, target)
     header, entries = zip(*columns, strict=True)
     return Sheet(_caption(found, choice, has_tasks), header, list(zip(*entries, strict=True)))
 
 
-def _headed(found: Compared) -> str:
-    return words_of(found.metric) + (f", {found.unit.symbol}" if found.unit.symbol else "")
-
-
 def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
     """Every run by a metric: in its best round, over its last rounds, and after its last."""
     runs = [(group.name, run) for group in groups for run in group.runs if metric in run.columns and run.ranked.any()]
-    unit = unit_of(metric, runs[0][1].headline)
+    quantity = quantity_of([run for _, run in runs], metric)
     has_tasks = any(run.task is not None for _, run in runs)
     values = [[score(run, metric, at, window) for at in ("best", "mean_last_5", "last")] for _, run in runs]
-    numbers = _numbers(unit, [value for scores in values for value in scores])
+    numbers = _numbers(quantity, [value for scores in values for value in scores])
     rows = []
     for (name, run), scores in zip(runs, values, strict=True):
         best, tail, last = (Entry(numbers.text(value)) for value in scores)
@@ -72,7 +68,7 @@ def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
         chosen = [best, Entry(NOTHING if place is None else str(place))]
         rows.append([Entry(name), Entry(str(run.seed)), *task, *chosen, tail, last])
     header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
-    return Sheet(f"All runs: {_measured(metric, unit)}{_smoothed(window)}.", header, rows)
+    return Sheet(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
 
 
 def _score(line: Line, found: Compared, numbers: _Numbers) -> Entry:
@@ -150,7 +146,7 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool) -> str:
         "best": "in the round with the best headline metric",
         "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
     }.get(str(choice.at), f"after round {choice.at}")
-    parts = [f"{where}{_measured(found.metric, found.unit)}, {rounds}{_smoothed(choice.window)}"]
+    parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{_smoothed(choice.window)}"]
     over = "tasks, each averaged over its seeds" if has_tasks else "seeds"
     if any(line.deviation is not None for line in found.lines):
         parts.append(f"mean ± sample standard deviation over {over}")
@@ -168,16 +164,12 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool) -> str:
     return f"{text[0].upper()}{text[1:]}." if not found.panel else f"{text}."
 
 
-def _measured(metric: str, unit: Unit) -> str:
-    return words_of(metric) + (f" in {unit.symbol}" if unit.symbol else "")
-
-
 def _smoothed(window: int) -> str:
     return f", smoothed over {window} evaluated rounds" if window > 1 else ""
 
 
-def _numbers(unit: Unit, values: Sequence[float]) -> _Numbers:
+def _numbers(quantity: Quantity, values: Sequence[float]) -> _Numbers:
     """Two decimals of percent; of other numbers, four digits of the largest."""
     most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    decimals = 2 if unit.symbol else max(0, 3 - math.floor(math.log10(most))) if most else 3
-    return _Numbers(unit.factor, decimals)
+    decimals = 2 if quantity.unit else max(0, 3 - math.floor(math.log10(most))) if most else 3
+    return _Numbers(quantity.factor, decimals)

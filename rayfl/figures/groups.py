@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.errors import DataError, ScenarioError
 from rayfl.figures.recorded_grid import is_grid, read_grid
 from rayfl.figures.recorded_run import DataNote, RecordedRun, is_run, read_run
 from rayfl.grid.differences import leaves
+from rayfl.registry import nearest
 
 SHOWN_DIFFERENCES = 3
 """Keys that tell scenarios of one title apart."""
@@ -28,6 +29,9 @@ class Directory(Protocol):
     def directory(self) -> Path:
         """The folder with its records."""
 
+
+Panels = Literal["columns", "rows"]
+"""What of a grid has a panel or table of its own: each column, in which rows are compared, or each row."""
 
 Source = str | Path | Directory
 """The folder of a run or a grid, or what `rayfl.run` or `rayfl.grid` returned."""
@@ -102,6 +106,17 @@ class Recorded:
         names = dict(zip(before, labels, strict=True))
         return replace(self, groups=tuple(replace(group, label=names[group.label]) for group in self.groups))
 
+    def chosen(self, labels: Sequence[str]) -> Recorded:
+        """The groups with these labels, in their order.
+
+        Raises:
+            ScenarioError: No group has one of them.
+        """
+        for label in labels:
+            if label not in self.labels:
+                raise ScenarioError(f"lines: there is no line '{label}'; {nearest(label, self.labels)}")
+        return replace(self, groups=tuple(group for label in labels for group in self.groups if group.label == label))
+
     def by_rows(self) -> Recorded:
         """Rows and columns exchanged: a panel for each row of the grid, in which its columns are compared.
 
@@ -113,6 +128,31 @@ class Recorded:
         groups = [Group(group.panel or group.label, group.label, group.runs) for group in self.groups]
         order = list(dict.fromkeys(group.label for group in groups))
         return replace(self, groups=tuple(sorted(groups, key=lambda group: order.index(group.label))))
+
+
+def arranged(
+    sources: Iterable[Source], panels: Panels, labels: Sequence[str] = (), lines: Sequence[str] = ()
+) -> Recorded:
+    """Reads runs and grids, as plots and comparisons show them.
+
+    Args:
+        sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
+        panels: Whether `columns` or `rows` of a grid are panels.
+        labels: Other labels for the groups, in their order.
+        lines: The labels to keep, in this order; by default all.
+
+    Raises:
+        DataError, ResourceError: See `read`.
+        ScenarioError: An argument does not fit the groups.
+    """
+    if panels not in get_args(Panels):
+        raise ScenarioError(f"panels: must be 'columns' or 'rows' (got '{panels}')")
+    recorded = read(sources)
+    if panels == "rows":
+        recorded = recorded.by_rows()
+    if lines:
+        recorded = recorded.chosen(lines)
+    return recorded.relabelled(labels) if labels else recorded
 
 
 def read(sources: Source | Iterable[Source]) -> Recorded:

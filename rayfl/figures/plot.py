@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args
@@ -16,8 +15,8 @@ import rayfl
 from rayfl.durable import atomic_write
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.figures.drawing import Line, Panel, draw
-from rayfl.figures.groups import Group, Recorded, Source, read
-from rayfl.figures.quantities import X, default_metric, metric, x_axis
+from rayfl.figures.groups import Group, Panels, Recorded, Source, arranged
+from rayfl.figures.quantities import X, asked, default_metric, quantity_of, x_axis
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.figures.series import Band, series
 from rayfl.figures.smoothing import check_smoothing, smoothed
@@ -47,7 +46,7 @@ def plot(
     band: Band = "std",
     lines: Sequence[str] = (),
     labels: Sequence[str] = (),
-    panels: Literal["columns", "rows"] = "columns",
+    panels: Panels = "columns",
     width: Width | None = None,
 ) -> Figure:
     """Draws learning curves of finished runs and grids, legible in print and in greyscale.
@@ -92,33 +91,18 @@ def plot(
     """
     for name, value, known in (
         ("band", band, get_args(Band)),
-        ("panels", panels, ("columns", "rows")),
         ("width", width or "page", get_args(Width)),
     ):
         if value not in known:
             raise ScenarioError(f"{name}: there is no '{value}'; {nearest(value, known)}")
     check_smoothing(smooth)
     path = None if out is None else _checked(Path(out))
-    recorded = read(sources)
-    if panels == "rows":
-        recorded = recorded.by_rows()
-    if lines:
-        recorded = _chosen(recorded, lines)
-    if labels:
-        recorded = recorded.relabelled(labels)
-    names = [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
+    recorded = arranged(sources, panels, labels, lines)
     with DRAWING, matplotlib.style.context(["default", RC]):
-        figure = figure_of(recorded, names or [default_metric(recorded.runs)], x, smooth, band, width)
+        figure = figure_of(recorded, asked(metrics) or [default_metric(recorded.runs)], x, smooth, band, width)
         if path is not None:
             _write(figure, path)
     return figure
-
-
-def _chosen(recorded: Recorded, lines: Sequence[str]) -> Recorded:
-    for label in lines:
-        if label not in recorded.labels:
-            raise ScenarioError(f"lines: there is no line '{label}'; {nearest(label, recorded.labels)}")
-    return replace(recorded, groups=tuple(g for label in lines for g in recorded.groups if g.label == label))
 
 
 def figure_of(
@@ -147,7 +131,7 @@ def figure_of(
 
     drawn = []
     for name in names:
-        y = metric(runs, name)
+        y = quantity_of(runs, name)
         for title in recorded.panels:
             lines = tuple(line(group, name) for group in recorded.in_panel(title))
             drawn.append(Panel(title if len(recorded.panels) > 1 else "", y, lines))

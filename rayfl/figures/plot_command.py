@@ -6,17 +6,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
 from rayfl.errors import ScenarioError
+from rayfl.figures.options import add_sources
 
 EXAMPLES = """\
 examples:
   {prog} runs/femnist_cyclic-20260101-120000
   {prog} runs/cyclicfl_table_2 --x bytes --smooth 5 --out table_2.pdf
-  {prog} runs/one runs/other --labels "CyclicFL" "FedAvg" --metric test_accuracy --metric train_loss --out both.svg
+  {prog} runs/one runs/other --labels "CyclicFL" "FedAvg" --metric test_accuracy train_loss --out both.svg
 """
 
 
@@ -34,7 +33,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "column of a grid.",
         EXAMPLES,
     )
-    parser.add_argument("sources", nargs="+", type=Path, metavar="RUN|GRID", help="the folder of a run or a grid")
+    add_sources(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -42,20 +41,10 @@ def parser(prog: str) -> argparse.ArgumentParser:
         help="a .png, .svg or .pdf file (default: plot.png in the folder, if there is one folder only)",
     )
     parser.add_argument(
-        "--metric",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a column of metrics.jsonl, such as test_loss; repeat it for a panel each (default: the runs' result)",
-    )
-    parser.add_argument(
         "--x",
         default="rounds",
         metavar="AXIS",
         help="rounds (default), updates, bytes, transfers, seconds, simulated_seconds, energy or epsilon",
-    )
-    parser.add_argument(
-        "--smooth", type=int, default=1, metavar="N", help="average each run over N evaluations, an odd number"
     )
     parser.add_argument(
         "--band",
@@ -65,10 +54,6 @@ def parser(prog: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--lines", nargs="+", default=[], metavar="LABEL", help="which lines to draw, in this order (default: all)"
-    )
-    parser.add_argument("--labels", nargs="+", default=[], metavar="LABEL", help="other names for the legend, in order")
-    parser.add_argument(
-        "--panels", default="columns", metavar="SIDE", help="a panel for each of the grid's columns (default) or rows"
     )
     parser.add_argument(
         "--width",
@@ -96,5 +81,5 @@ def _carry_out(options: argparse.Namespace) -> int:
         panels=options.panels,
         width=options.width,
     )
-    Console().print(f"picture  {out}", highlight=False, markup=False, soft_wrap=True)
+    print(f"picture  {out}")
     return 0

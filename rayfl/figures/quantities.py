@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -37,7 +37,7 @@ _WORDS = {
     "energy_joules": "energy of clients in J",
 }
 _ENDINGS = (
-    (re.compile(r"_lowest_(\d+)$"), ", lowest \\1\N{NO-BREAK SPACE}% of clients"),
+    (re.compile(r"_lowest_(\d+)$"), ", worst \\1\N{NO-BREAK SPACE}% of clients"),
     (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
     (re.compile(r"_variance$"), ", variance over clients"),
     (re.compile(r"_mean$"), ", mean over clients"),
@@ -64,6 +64,15 @@ class Quantity:
         """The label of an axis: `Test accuracy (%)`."""
         return self.words[:1].upper() + self.words[1:] + (f" ({self.unit})" if self.unit else "")
 
+    def within(self, joint: str) -> str:
+        """Its words and unit, joined, within a sentence: `test accuracy in %`."""
+        return self.words + (f"{joint}{self.unit}" if self.unit else "")
+
+
+def asked(metrics: str | Iterable[str]) -> list[str]:
+    """The metrics that a caller named, each once."""
+    return [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
+
 
 def default_metric(runs: Sequence[RecordedRun]) -> str:
     """The column with the result of all runs.
@@ -78,7 +87,7 @@ def default_metric(runs: Sequence[RecordedRun]) -> str:
     return columns[0]
 
 
-def metric(runs: Sequence[RecordedRun], column: str) -> Quantity:
+def quantity_of(runs: Sequence[RecordedRun], column: str) -> Quantity:
     """A column of metrics.jsonl as the quantity of a y axis.
 
     Raises:
@@ -90,7 +99,7 @@ def metric(runs: Sequence[RecordedRun], column: str) -> Quantity:
     quantities = list(dict.fromkeys(_metric(run, column) for run in runs))
     if len(quantities) > 1:
         units = " and ".join(f"in {quantity.unit}" if quantity.unit else "a plain number" for quantity in quantities)
-        raise ScenarioError(f"metric: '{column}' has different units among the runs ({units}); plot them separately")
+        raise ScenarioError(f"metric: '{column}' has different units among the runs ({units}); show them separately")
     return quantities[0]
 
 

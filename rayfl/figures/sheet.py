@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import NamedTuple
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from rayfl.report.html_table import html_table
 
 
 class Entry(NamedTuple):
@@ -37,9 +38,7 @@ class Sheet:
 
     def html(self) -> str:
         """The table in HTML."""
-        head = "".join(f"<th>{escape(text)}</th>" for text in self.header)
-        rows = "".join(f"<tr>{''.join(_html(entry) for entry in row)}</tr>" for row in self.rows)
-        return f"<table><caption>{escape(self.caption)}</caption><tr>{head}</tr>{rows}</table>"
+        return html_table(self.caption, self.header, self.rows)
 
     def show(self, console: Console) -> None:
         """Prints the table below its caption."""
@@ -57,8 +56,3 @@ def _markdown(entry: Entry) -> str:
     for character in "\\|*`<":
         text = text.replace(character, f"\\{character}")
     return f"**{text}**" if entry.bold else text
-
-
-def _html(entry: Entry) -> str:
-    text = escape(entry.text)
-    return f"<td><b>{text}</b></td>" if entry.bold else f"<td>{text}</td>"

@@ -11,10 +11,10 @@ import numpy as np
 
 from rayfl.errors import ScenarioError
 from rayfl.figures.client_updates import client_updates
+from rayfl.figures.quantities import quantity_of
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.figures.scores import ranked_values
 from rayfl.grid.repetitions import Key, repetition_means
-from rayfl.report.formatting import unit_of
 
 
 class Cost(NamedTuple):
@@ -69,7 +69,8 @@ def check_target(runs: Sequence[RecordedRun], column: str, target: float) -> Non
     Raises:
         ScenarioError: The metric is a share, and the target is none.
     """
-    if not 0 <= target <= 1 and any(unit_of(column, run.headline).symbol == "%" for run in runs):
+    known = [run for run in runs if column in run.columns]
+    if not 0 <= target <= 1 and quantity_of(known, column).unit == "%":
         percent = f"; for {target:g} %, give {target / 100:g}" if 1 < target <= 100 else ""
         raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {target:g}){percent}")
 

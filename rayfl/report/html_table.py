@@ -1,8 +1,8 @@
-"""Rows of metrics as an HTML table, for notebooks."""
+"""HTML tables for notebooks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -11,8 +11,15 @@ from rayfl.report.formatting import words_of
 HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
 
 
-def html_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str = "") -> str:
-    """Makes the table, without columns that are empty in all rows.
+def html_table(caption: str, header: Iterable[str], rows: Iterable[Iterable[tuple[str, bool]]]) -> str:
+    """Makes a table of texts; a cell is its text, and whether it is bold."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in header)
+    body = "".join(f"<tr>{''.join(_cell(*cell) for cell in row)}</tr>" for row in rows)
+    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+
+
+def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str = "") -> str:
+    """Makes a table of rows of metrics, without columns that are empty in all rows.
 
     Args:
         caption: Text above the table.
@@ -21,13 +28,15 @@ def html_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str 
     """
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     columns = [name for name in names if name not in HIDDEN]
-    head = "".join(f"<th>{escape(words_of(name))}</th>" for name in columns)
-    body = "".join(
-        "<tr>" + "".join(_cell(row.get(name), name == emphasised) for name in columns) + "</tr>" for row in rows
-    )
-    return f"<table><caption>{escape(caption)}</caption><tr>{head}</tr>{body}</table>"
+    cells = ([(_text(row.get(name)), name == emphasised) for name in columns] for row in rows)
+    return html_table(caption, map(words_of, columns), cells)
 
 
-def _cell(value: Any, bold: bool) -> str:
-    text = "–" if value is None else escape(f"{value:.4g}" if isinstance(value, float) else str(value))
-    return f"<td><b>{text}</b></td>" if bold else f"<td>{text}</td>"
+def _cell(text: str, bold: bool) -> str:
+    return f"<td><b>{escape(text)}</b></td>" if bold else f"<td>{escape(text)}</td>"
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

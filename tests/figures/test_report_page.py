@@ -15,10 +15,10 @@ import pytest
 
 from rayfl.__main__ import main
 from rayfl.figures.groups import read
-from rayfl.figures.page.parts import Table
 from rayfl.figures.page.sections import statistics_table
 from rayfl.figures.page.table_page import read_page
 from rayfl.figures.page.writing import write_report
+from rayfl.grid.page import Table
 from rayfl.grid.schema import folder_name
 from tests.figures.recorded_runs import write_run
 from tests.figures.scene import with_tasks
@@ -131,7 +131,7 @@ def test_the_page_of_a_run_has_its_results_split_fairness_privacy_and_environmen
         ["test accuracy, mean", "36.67 %", "last 3 evaluations"],
         ["test loss", "1.25", "round 6"],
         ["test accuracy, mean over clients", "37.50 %"],
-        ["test accuracy, lowest 10\N{NO-BREAK SPACE}% of clients", "12.50 %"],
+        ["test accuracy, worst 10\N{NO-BREAK SPACE}% of clients", "12.50 %"],
         ["test accuracy (%)", "20", "0", "9.5", "47.5", "85.5", "95", "47.5"],
         ["what is hidden", "one training sample"],
         ["seed", "3"],

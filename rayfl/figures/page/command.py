@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
 
@@ -43,5 +41,5 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.figures.page.writing import write_report  # loads matplotlib
 
     out = write_report(options.folder, options.out)
-    Console().print(f"report  {out}", highlight=False, markup=False, soft_wrap=True)
+    print(f"report  {out}")
     return 0

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from rayfl import __version__
 from rayfl.errors import ScenarioError
 from rayfl.figures.groups import Recorded, read
-from rayfl.figures.page.parts import Page, Section, Table
+from rayfl.figures.page.parts import Page, Section
 from rayfl.figures.page.pictures import curves
 from rayfl.figures.page.sections import (
     environment_section,
@@ -24,6 +24,7 @@ from rayfl.figures.page.table_page import read_page
 from rayfl.figures.quantities import default_metric
 from rayfl.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.figures.recorded_run import DataNote
+from rayfl.grid.page import Table
 from rayfl.reading import read_json_object, reading
 from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.folder import SCENARIO_FILE

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rayfl import __version__
 from rayfl.config.loading import read_toml
 from rayfl.figures.groups import Group, Recorded
-from rayfl.figures.page.parts import Page, Picture, Section, Table
+from rayfl.figures.page.parts import Page, Picture, Section
 from rayfl.figures.page.pictures import curves, histogram
 from rayfl.figures.page.sections import (
     environment_section,
@@ -21,8 +21,10 @@ from rayfl.figures.page.sections import (
     split_texts,
     statistics_over_clients,
 )
-from rayfl.figures.quantities import metric
+from rayfl.figures.quantities import quantity_of
 from rayfl.figures.recorded_run import ENVIRONMENT_FILE, DataNote, RecordedRun, read_so_far
+from rayfl.grid.page import Table
+from rayfl.grid.results import TAIL
 from rayfl.reading import read_json_object, reading
 from rayfl.report.folder import SCENARIO_FILE
 from rayfl.report.formatting import duration
@@ -30,9 +32,6 @@ from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.records import CLIENTS_FILE
 from rayfl.report.status import read_status
-
-TAIL = 5
-"""Evaluated rounds at the end that are averaged, as in the tables of grids."""
 
 
 def run_page(folder: Path) -> Page:
@@ -74,7 +73,7 @@ def _results(run: RecordedRun | None) -> Section:
     headline = run.headline
     rows = []
     if headline.reported in run.columns:
-        quantity = metric([run], headline.reported)
+        quantity = quantity_of([run], headline.reported)
         scores, rounds = run.values(headline.reported)[run.ranked], run.rounds[run.ranked]
         chosen = run.columns.get(headline.column, run.columns[headline.reported])[run.ranked]
         if np.isfinite(chosen).any():
@@ -90,7 +89,7 @@ def _results(run: RecordedRun | None) -> Section:
     last = f"round {run.rounds[-1]}"
     for column in ("test_loss", "train_loss"):
         if column in run.columns:
-            quantity = metric([run], column)
+            quantity = quantity_of([run], column)
             rows.append([quantity.words, shown(run.columns[column][-1], quantity), last])
     if "seconds" in run.columns:
         rows.append(["time of the rounds", duration(float(run.columns["seconds"][-1])), f"up to {last}"])
@@ -106,7 +105,7 @@ def _curves(run: RecordedRun | None) -> list[Section]:
     drawn = [name for name in dict.fromkeys(names) if name in run.columns and np.isfinite(run.values(name)).any()]
     if not drawn:
         return [Section("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
-    words = ", ".join(metric([run], name).words for name in drawn)
+    words = ", ".join(quantity_of([run], name).words for name in drawn)
     return [Section("Learning curves", pictures=[curves(_alone(run), drawn, f"{words.capitalize()} by round")])]
 
 
@@ -149,7 +148,7 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
     if statistics := statistics_over_clients(recorded):
         rows = []
         for name in statistics:
-            quantity = metric([run], name)
+            quantity = quantity_of([run], name)
             rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
         tables.append(Table(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
     column = run.headline.metric

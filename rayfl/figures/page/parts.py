@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Table:
-    """Texts in rows and columns; the first column has the labels of the rows."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+from rayfl.grid.page import Table
 
 
 @dataclass(frozen=True)

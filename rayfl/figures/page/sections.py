@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rayfl.figures.groups import Recorded
-from rayfl.figures.page.parts import Picture, Section, Table
+from rayfl.figures.page.parts import Picture, Section
 from rayfl.figures.page.pictures import bars
-from rayfl.figures.quantities import Quantity, metric
+from rayfl.figures.quantities import Quantity, quantity_of
+from rayfl.grid.page import Table
 from rayfl.grid.repetitions import repetition_means
 
 OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
@@ -53,7 +54,7 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
 
     A group is a row, or a column where there would be more than `MOST_ACROSS` columns.
     """
-    quantities = [metric(recorded.runs, column) for column in columns]
+    quantities = [quantity_of(recorded.runs, column) for column in columns]
     rows = []
     for group in recorded.groups:
         cells = []

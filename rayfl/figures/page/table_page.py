@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rayfl.figures.page.parts import Table
+from rayfl.grid.page import Table
 
 _CELLS = re.compile(r"(?<!\\)\|")
 
