@@ -16,7 +16,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from rayfl.figures.quantities import Quantity
 from rayfl.figures.series import Series
-from rayfl.figures.styles import COLUMN_INCHES, PAGE_INCHES, LineStyle
+from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, LineStyle
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8
@@ -93,7 +93,8 @@ def draw(
             axes = figure.add_subplot(grid[row, column], sharey=same)
             axes_by_quantity.setdefault(panel.y, axes)
             _draw_panel(axes, panel, styles)
-            if panel.title:
+            above = rows[row - 1][column].title if row and column < len(rows[row - 1]) else ""
+            if panel.title and panel.title != above:
                 axes.set_title(textwrap.fill(panel.title, _TITLE_CHARACTERS), parse_math=False, pad=11 if marked else 4)
             below = row + 1 < len(rows) and column < len(rows[row + 1])
             if not below:
@@ -103,6 +104,10 @@ def draw(
             if not column or panel.y != members[column - 1].y:
                 label = textwrap.fill(panel.y.label.replace(" (", "\N{NO-BREAK SPACE}("), _LABEL_CHARACTERS)
                 axes.set_ylabel(label, parse_math=False, fontsize=7 if "\n" in label else 8)
+    for axes, panel in zip(figure.axes, [panel for members in rows for panel in members], strict=True):
+        if panel.y.unit == "%":  # bands may reach past what a share can be
+            low, high = axes.get_ylim()
+            axes.set_ylim(max(low, 0), min(high, 100))
     if len(styles) > 1:
         legend = _legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
         lines = math.ceil(len(styles) / legend)
@@ -140,7 +145,13 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
         several = found.repetitions > 1
         if several and not np.array_equal(found.low, found.high):
             axes.fill_between(
-                found.x, factor * found.low, factor * found.high, color=look.colour, alpha=0.14, linewidth=0
+                found.x,
+                factor * found.low,
+                factor * found.high,
+                facecolor=(look.colour, BAND_ALPHA),
+                edgecolor=(look.colour, EDGE_ALPHA),
+                linestyle=look.dash,
+                linewidth=0.4,
             )
         place = list(styles).index(line.label)
         step = max(1, len(found.x) // _MARKERS_PER_LINE)
@@ -157,7 +168,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
             markeredgewidth=0.4,
             markevery=(offset, step) if offset < len(found.x) else 1,
         )
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=_whole(panel)))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=_whole(panel)))
     axes.xaxis.set_major_formatter(_number_format(panel))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     axes.set_xlim(left=0)
@@ -176,18 +187,19 @@ def _number_format(panel: Panel) -> EngFormatter | FuncFormatter:
 
 def _mark_phases(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
     """A vertical line where a phase ends: grey where lines agree on it, else in the colour of its own line."""
-    owners: dict[tuple[float, str], list[str]] = {}
+    owners: dict[tuple[str, float], list[str]] = {}
     for line in panel.lines:
         for place, text in line.boundaries:
-            owners.setdefault((place, text), []).append(line.label)
+            owners.setdefault((text, place), []).append(line.label)
     named: set[str] = set()
-    for (place, text), labels in sorted(owners.items()):
+    for (text, place), labels in sorted(owners.items()):
         alone = len(labels) == 1 and len(panel.lines) > 1
         colour = styles[labels[0]].colour if alone else GREY
         axes.axvline(place, color=colour, linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
         if text in named:
             continue
         named.add(text)
+        colour = colour if sum(other == text for other, _ in owners) == 1 else GREY
         left = place < 0.5 * max(line.series.x[-1] for line in panel.lines)
         axes.annotate(
             text,

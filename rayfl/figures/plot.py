@@ -125,8 +125,9 @@ def figure_of(
     def line(group: Group, name: str) -> Line:
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         found = series(curves, band)
-        boundaries = _boundaries(group.runs[0], by_run[id(group.runs[0])], x) if x != "epsilon" else ()
-        shown = tuple((place, text) for place, text in boundaries if found.x[0] < place < found.x[-1])
+        ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
+        means = [(float(np.mean([place for place, _ in alike])), alike[0][1]) for alike in zip(*ends, strict=True)]
+        shown = tuple((place, text) for place, text in means if found.x[0] < place < found.x[-1])
         return Line(group.label, found, shown)
 
     drawn = []

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page of most proceedings."""
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#aa4499", "#000000", "#e69f00", "#56b4e9", "#882255")
-"""Okabe and Ito's palette and two of Tol's, those of neighbours far apart in lightness or hue."""
+_COLOURS = ("#0b4f8a", "#d55e00", "#56b4e9", "#000000", "#009e73", "#aa4499", "#e69f00", "#882255")
+"""Okabe and Ito's palette with a darker blue, and two of Tol's; the first four differ in lightness too."""
+
+BAND_ALPHA, EDGE_ALPHA = 0.12, 0.6
+"""Opacities of a band and of the thin lines along its edges, by which overlapping bands are told apart in grey."""
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.3, 1.2, 1.3)), (0, (8, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")

@@ -75,6 +75,24 @@ def test_a_line_with_two_phases_is_marked_where_they_meet(tmp_path: Path, x: Any
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
 
+def test_phases_end_where_they_end_on_average_over_seeds(tmp_path: Path) -> None:
+    runs = []
+    for seed, seconds in enumerate(([1.0, 2.0, 3.0, 4.0], [1.5, 4.0, 5.0, 6.0])):  # the first phase takes 2 s, and 4 s
+        columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9], "seconds": seconds}
+        runs.append(write_run(tmp_path / str(seed), "r", seed, columns, (1, 2, 4, 6), CYCLIC))
+    axes = rayfl.plot(*runs, x="seconds").axes[0]
+    assert np.asarray(axes.lines[1].get_xdata()).tolist() == [3, 3]
+
+
+def test_a_band_never_widens_an_axis_of_percent_past_0_or_100(tmp_path: Path) -> None:
+    for seed, scores in enumerate(([0.0, 0.1, 0.99], [0.3, 0.5, 0.8])):
+        write_run(
+            tmp_path / f"grid/row/column/seed_{seed}", f"G: row / column / seed {seed}", seed, {"test_accuracy": scores}
+        )
+    low, high = rayfl.plot(tmp_path / "grid", band="interval").axes[0].get_ylim()
+    assert (low, high) == (0, 100)
+
+
 def test_one_small_line_says_what_is_shown(runs: list[Path]) -> None:
     caption = rayfl.plot(*runs[:2], band="range", smooth=3, width="page").get_supxlabel().replace("\n", " ")
     assert caption.replace("\N{NO-BREAK SPACE}", " ") == (
