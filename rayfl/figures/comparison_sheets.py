@@ -34,23 +34,27 @@ def sheet_of(found: Compared, choice: Choice) -> Sheet:
     """The table of a metric in a panel."""
     numbers = _numbers(found.quantity, [line.mean for line in found.lines if line.mean is not None])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
+    counts = [_counted(line, has_tasks) for line in found.lines]
+    count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
     columns = [
         ("", [Entry(line.group.label) for line in found.lines]),
-        (found.quantity.within(", "), [_score(line, found, numbers) for line in found.lines]),
-        ("tasks" if has_tasks else "seeds", [Entry(_counted(line, has_tasks)) for line in found.lines]),
+        (found.quantity.within(", "), _scores(found, numbers)),
     ]
+    if not count:
+        columns.append(("tasks" if has_tasks else "seeds", [*map(Entry, counts)]))
     if any(line.difference for line in found.lines):
-        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
         columns.append(
             (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in found.lines])
         )
-        columns.append(("pairs", [Entry(text) for text in pairs]))
+        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
+        if set(pairs) - {NOTHING, count}:
+            columns.append(("pairs", [*map(Entry, pairs)]))
     reached = [line.reached for line in found.lines if line.reached is not None]
     if choice.target is not None and reached:
         target = f"{found.quantity.factor * choice.target:.6g} {found.quantity.unit}".rstrip()
         columns += _target_columns(reached, target)
     header, entries = zip(*columns, strict=True)
-    return Sheet(_caption(found, choice, has_tasks), header, list(zip(*entries, strict=True)))
+    return Sheet(_caption(found, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
 
 
 def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
@@ -71,12 +75,14 @@ def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
     return Sheet(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
 
 
-def _score(line: Line, found: Compared, numbers: _Numbers) -> Entry:
-    if line.mean is None:
-        return Entry(NOTHING)
-    text = numbers.text(line.mean)
-    bold = found.best is not None and text == numbers.text(found.best) and len(found.lines) > 1
-    return Entry(text if line.deviation is None else f"{text} ± {numbers.text(line.deviation)}", bold)
+def _scores(found: Compared, numbers: _Numbers) -> list[Entry]:
+    """Means and deviations; those that read like the best are in bold, unless all do."""
+    means = [NOTHING if line.mean is None else numbers.text(line.mean) for line in found.lines]
+    best = numbers.text(found.best) if found.best is not None and len({*means} - {NOTHING}) > 1 else ""
+    return [
+        Entry(mean if line.deviation is None else f"{mean} ± {numbers.text(line.deviation)}", mean == best)
+        for mean, line in zip(means, found.lines, strict=True)
+    ]
 
 
 def _counted(line: Line, has_tasks: bool) -> str:
@@ -102,7 +108,10 @@ def _difference(line: Line, choice: Choice, numbers: _Numbers) -> Entry:
 
 
 def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[Entry]]]:
-    """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did."""
+    """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did.
+
+    Nothing is in bold where all costs are equal.
+    """
     yield f"reached {target}", [Entry(_reached(reached)) for reached in found]
     for cost in COSTS:
         means = [reached.mean(cost.name) for reached in found]
@@ -111,13 +120,11 @@ def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str
             continue
         header, text = _amounts(cost.name, cost.words, max(known))
         complete = [mean for mean, reached in zip(means, found, strict=True) if reached.count == reached.runs]
-        least = min((mean for mean in complete if mean is not None), default=None)
+        least = min((mean for mean in complete if mean is not None), default=None) if len({*known}) > 1 else None
         yield (
             header,
             [
-                Entry(NOTHING)
-                if mean is None
-                else Entry(text(mean), len(found) > 1 and mean == least and reached.count == reached.runs)
+                Entry(NOTHING) if mean is None else Entry(text(mean), mean == least and reached.count == reached.runs)
                 for mean, reached in zip(means, found, strict=True)
             ],
         )
@@ -138,8 +145,8 @@ def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float],
     return words, lambda value: f"{value:.4g}"
 
 
-def _caption(found: Compared, choice: Choice, has_tasks: bool) -> str:
-    """Says what the numbers are, and what they are means over."""
+def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> str:
+    """Says what the numbers are, and what they are means over: `count` seeds or tasks, if all groups have as many."""
     where = f"{found.panel}: " if found.panel else ""
     rounds = {
         "last": "after the last round",
@@ -147,11 +154,13 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool) -> str:
         "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
     }.get(str(choice.at), f"after round {choice.at}")
     parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{_smoothed(choice.window)}"]
-    over = "tasks, each averaged over its seeds" if has_tasks else "seeds"
+    over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
     if any(line.deviation is not None for line in found.lines):
         parts.append(f"mean ± sample standard deviation over {over}")
     elif has_tasks:
         parts.append("mean over the seeds of a task")
+    elif count:
+        parts.append("one seed each" if len(found.lines) > 1 else "one seed")
     if any(line.difference and line.difference.margin is not None for line in found.lines):
         same = "task and seed" if has_tasks else "seed"
         parts.append(

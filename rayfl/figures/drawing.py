@@ -17,6 +17,7 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 from rayfl.figures.quantities import Quantity
 from rayfl.figures.series import Series
 from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, LineStyle
+from rayfl.figures.wrapping import balanced
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8
@@ -80,7 +81,7 @@ def draw(
     across = max(map(len, rows))
     titled = any(panel.title for panel in panels)
     marked = any(line.boundaries for panel in panels for line in panel.lines)
-    text = _balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH))
+    text = "\n".join(balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH)))
     each = inches / across
     height = len(rows) * (min(2.05, max(1.65, 0.62 * each)) + (titled + marked) * _TITLE_INCHES)
     height += (text.count("\n") + 1) * _CAPTION_INCHES
@@ -107,20 +108,14 @@ def draw(
     for axes, panel in zip(figure.axes, [panel for members in rows for panel in members], strict=True):
         if panel.y.unit == "%":  # bands may reach past what a share can be
             low, high = axes.get_ylim()
-            axes.set_ylim(max(low, 0), min(high, 100))
+            margin = 0.04 * (min(high, 100) - max(low, 0))
+            axes.set_ylim(max(low, -margin), min(high, 100 + margin))
     if len(styles) > 1:
         legend = _legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
         lines = math.ceil(len(styles) / legend)
         figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
     figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
     return figure
-
-
-def _balanced(text: str, most: int) -> str:
-    """The text in as few lines as `most` characters a line allow, of similar lengths."""
-    lines = textwrap.wrap(text, most)
-    width = next(w for w in range(1 + len(text) // len(lines), most + 1) if len(textwrap.wrap(text, w)) == len(lines))
-    return textwrap.fill(text, width)
 
 
 def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rayfl.figures.sheet import Entry, Sheet
+from rayfl.figures.wrapping import balanced
 
 _LOWER = """
     alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma varsigma tau upsilon varphi
@@ -21,6 +22,7 @@ _TEXTS = {
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
     "−": "$-$",
+    "\N{NO-BREAK SPACE}": "~",
     "²": "$^2$",
     "–": "--",
     "…": r"\ldots{}",
@@ -32,6 +34,9 @@ _ESCAPES = str.maketrans(
     | {character: f"$\\{name}$" for character, name in (_GREEK | _SYMBOLS).items()}
     | _TEXTS
 )
+
+HEADING_CHARACTERS = 12
+"""Longer headings are set in several lines."""
 
 PREAMBLE = r"% needs \usepackage{booktabs} in the preamble"
 
@@ -55,11 +60,12 @@ def latex(sheets: Sequence[Sheet], notes: Sequence[str]) -> str:
 def _table(sheet: Sheet, notes: Sequence[str]) -> str:
     lines = [
         r"\begin{table}",
-        r"\centering",
+        r"\centering\small",
+        r"\setlength{\tabcolsep}{4pt}",
         rf"\caption{{{escaped(sheet.caption)}}}",
         rf"\begin{{tabular}}{{l{'r' * (len(sheet.header) - 1)}}}",
         r"\toprule",
-        _row([Entry(text) for text in sheet.header]),
+        _line(map(_stacked, sheet.header)),
         r"\midrule",
         *map(_row, sheet.rows),
         r"\bottomrule",
@@ -71,5 +77,16 @@ def _table(sheet: Sheet, notes: Sequence[str]) -> str:
 
 
 def _row(entries: Sequence[Entry]) -> str:
-    texts = [rf"\textbf{{{escaped(entry.text)}}}" if entry.bold else escaped(entry.text) for entry in entries]
-    return " & ".join(texts) + r" \\"
+    return _line(rf"\textbf{{{escaped(entry.text)}}}" if entry.bold else escaped(entry.text) for entry in entries)
+
+
+def _line(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
+
+
+def _stacked(text: str) -> str:
+    """A long heading in lines of similar lengths, since a wide table does not fit a page."""
+    lines = balanced(text, HEADING_CHARACTERS)
+    if len(lines) < 2:
+        return escaped(text)
+    return r"\shortstack[r]{" + r"\\".join(map(escaped, lines)) + "}"

@@ -57,7 +57,7 @@ def test_means_and_deviations_are_over_the_seeds(two: list[Path]) -> None:
     assert row(comparison, "plain")["mean"] == pytest.approx(np.mean([0.50, 0.53, 0.58]))
     assert row(comparison, "plain")["deviation"] == pytest.approx(np.std([0.50, 0.53, 0.58], ddof=1))
     assert cells(comparison, "plain")["test accuracy, %"] == "53.67 ± 4.04"
-    assert cells(comparison, "plain")["seeds"] == "3"
+    assert "sample standard deviation over 3 seeds" in comparison.sheets[0].caption
 
 
 def test_differences_are_paired_by_seed_with_the_interval_of_scipy(two: list[Path]) -> None:
@@ -173,8 +173,18 @@ def test_the_best_is_bold_and_lower_losses_are_better(tmp_path: Path) -> None:
 
 
 def test_scores_that_look_the_same_are_both_bold(tmp_path: Path) -> None:
-    runs = [a_run(tmp_path / name, name, 0, [value]) for name, value in (("a", 0.60001), ("b", 0.60002))]
+    values = {"a": 0.60001, "b": 0.60002, "c": 0.5}
+    runs = [a_run(tmp_path / name, name, 0, [value]) for name, value in values.items()]
     assert bold(rayfl.compare(*runs)) == {("a", "test accuracy, %"), ("b", "test accuracy, %")}
+    assert bold(rayfl.compare(*runs[:2])) == set()
+
+
+def test_seeds_and_pairs_are_counted_in_the_caption_where_all_rows_have_as_many(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / f"{name}{seed}", name, seed, [seed / 10]) for name in "ab" for seed in range(3)]
+    sheet = rayfl.compare(*runs).sheets[0]
+    assert sheet.header == ("", "test accuracy, %", "difference to a")
+    assert "sample standard deviation over 3 seeds; differences" in sheet.caption
+    assert rayfl.compare(*runs[:5]).sheets[0].header == ("", "test accuracy, %", "seeds", "difference to a", "pairs")
 
 
 def test_directions_of_other_metrics_are_rayfls_own_or_the_scenarios(tmp_path: Path) -> None:

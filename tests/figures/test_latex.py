@@ -30,13 +30,13 @@ def test_a_table_has_the_rules_of_booktabs_and_the_best_in_bold(tmp_path: Path) 
     runs = [a_run(tmp_path / name, f"{name}_1 & 2", 0, [value]) for name, value in (("a", 0.5), ("b", 0.25))]
     lines = rayfl.compare(*runs).latex.splitlines()
     assert lines[0] == r"% needs \usepackage{booktabs} in the preamble"
-    begin, end = lines.index(r"\begin{tabular}{lrrrr}"), lines.index(r"\end{tabular}")
+    begin, end = lines.index(r"\begin{tabular}{lrr}"), lines.index(r"\end{tabular}")
     assert lines[begin + 1 : end] == [
         r"\toprule",
-        r" & test accuracy, \% & seeds & difference to a\_1 \& 2 & pairs \\",
+        r" & \shortstack[r]{test\\accuracy, \%} & \shortstack[r]{difference\\to a\_1 \& 2} \\",
         r"\midrule",
-        r"a\_1 \& 2 & \textbf{50.00} & 1 & reference & -- \\",
-        r"b\_1 \& 2 & 25.00 & 1 & $-$25.00 & 1 \\",
+        r"a\_1 \& 2 & \textbf{50.00} & reference \\",
+        r"b\_1 \& 2 & 25.00 & $-$25.00 \\",
         r"\bottomrule",
     ]
     assert lines[-1] == r"\end{table}"
