@@ -15,6 +15,7 @@ import pytest
 
 from rayfl.__main__ import main
 from rayfl.figures.groups import read
+from rayfl.figures.page.layout import layout
 from rayfl.figures.page.sections import statistics_table
 from rayfl.figures.page.table_page import read_page
 from rayfl.figures.page.writing import write_report
@@ -209,6 +210,17 @@ def test_a_private_run_that_failed_before_its_account_is_not_said_to_be_without_
     with (run / "scenario.toml").open("a") as file:
         file.write("[phases.local.dp]\nnoise_multiplier = 1.0\n")
     assert "trains with differential privacy, but has not stated its guarantee yet" in page_of(run)[0]
+
+
+def test_columns_of_prose_wrap_and_numbers_do_not() -> None:
+    table = Table("", ["row", "seconds", "reason"], [["FedAvg", "12 s", ""], ["FedProx", "9 s", "diverged " * 9]])
+    assert layout(table) == ("numbers short", ["", "", "prose"])
+    assert layout(Table("", ["", "a long heading " * 9], [["FedAvg", "1"]])) == ("words short", ["", ""])
+
+
+@pytest.mark.parametrize(("columns", "rows", "expected"), [(10, 24, "numbers short"), (11, 25, "numbers wide")])
+def test_a_wide_table_wraps_in_print_and_only_a_long_one_is_divided(columns: int, rows: int, expected: str) -> None:
+    assert layout(Table("", ["ten digits"] * columns, [["0123456789"] * columns] * rows)).table == expected
 
 
 def test_tables_with_bars_in_labels_are_read_as_written() -> None:

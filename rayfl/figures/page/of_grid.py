@@ -46,10 +46,10 @@ def grid_page(folder: Path) -> Page:
     runs = _runs_of(path) if path.is_file() else []
     states = _states(folder, runs)
     recorded = _recorded(folder, states)
-    sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded)]
+    sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
     seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
     sections.append(environment_section([run.environment for run in recorded.runs] if recorded else [], seeds))
-    sections += [_scenario(recorded), _list(states)]
+    sections += [_scenario(recorded, folder), _list(states)]
     notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
     notes = notes or (recorded.data if recorded else [])
     data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
@@ -134,12 +134,12 @@ def _fairness(recorded: Recorded | None) -> Section:
     return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
 
 
-def _privacy(recorded: Recorded | None) -> Section:
+def _privacy(recorded: Recorded | None, folder: Path) -> Section:
     """The statement of the first run that has one, and the epsilon of all."""
     runs = recorded.runs if recorded else []
     path = next((path for run in runs if (path := Path(run.where) / PRIVACY_FILE).is_file()), None)
     if path is None:
-        return Section("Privacy", ["No statement of a run's privacy is in this folder."])
+        return Section("Privacy", ["No run in this folder states a privacy guarantee."])
     found = privacy_section(read_json_object(path))
     tables = list(found.tables)
     for column in ("epsilon", "client_epsilon"):
@@ -149,18 +149,27 @@ def _privacy(recorded: Recorded | None) -> Section:
         )
         if private.groups:
             tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
-    texts = [f"The statement is that of {path.parent}, one run of the grid.", *found.texts]
+    texts = [f"This is the statement of one run, {_within(path, folder)}.", *found.texts]
     return Section(found.title, texts, found.pictures, tables, found.points)
 
 
-def _scenario(recorded: Recorded | None) -> Section:
+def _scenario(recorded: Recorded | None, folder: Path) -> Section:
     paths = [Path(run.where) / SCENARIO_FILE for run in recorded.runs] if recorded else []
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
         return Section("Scenario", ["The scenarios of the runs are not in this folder."])
     with reading(path, "as text"):
         text = path.read_text(encoding="utf-8")
-    return Section("Scenario", [f"That of one run, {path.parent}; every run's folder has its own."], code=text)
+    return Section(
+        "Scenario",
+        [f"This is the scenario of one run, {_within(path, folder)}."],
+        code=text,
+    )
+
+
+def _within(path: Path, folder: Path) -> str:
+    """The folder of a file of a run, as seen from the grid's folder."""
+    return path.parent.relative_to(folder).as_posix()
 
 
 def _list(states: Sequence[Mapping[str, Any]]) -> Section:

@@ -144,6 +144,7 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
         return Section("Fairness over clients", ["Not recorded: no round was evaluated."])
     tables: list[Table] = []
     pictures: list[Picture] = []
+    spreads: list[list[str]] = []
     recorded = _alone(run)
     if statistics := statistics_over_clients(recorded):
         rows = []
@@ -151,18 +152,20 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
             quantity = quantity_of([run], name)
             rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
         tables.append(Table(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
-    column = run.headline.metric
+    column, after = run.headline.metric, f"after round {scores[0]['round']}" if scores else ""
     for name in dict.fromkeys(row["set"] for row in scores):
         found = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
         if not found:
             continue
         factor, unit = (100.0, " (%)") if run.headline.is_share else (1.0, "")
         values = factor * np.array(found)
-        words, after = f"{name} {column}".replace("_", " "), f"after round {scores[0]['round']}"
+        words = f"{name} {column}".replace("_", " ")
         pictures.append(histogram(values, f"{words}{unit}", f"Clients by their {words} {after}"))
         spread = [f"{value:.4g}" for value in (*np.percentile(values, [0, 10, 50, 90, 100]), values.mean())]
+        spreads.append([words + unit, str(len(values)), *spread])
+    if spreads:
         header = ["", "clients", "least", "10th percentile", "median", "90th percentile", "most", "mean"]
-        tables.append(Table(f"Scores of single clients {after}", header, [[words + unit, str(len(values)), *spread]]))
+        tables.append(Table(f"Scores of single clients {after}", header, spreads))
     if not tables:
         said = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
         return Section("Fairness over clients", [said])

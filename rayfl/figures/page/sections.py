@@ -109,7 +109,7 @@ def _histogram(epsilon: object, level: str) -> list[Picture]:
     found = epsilon["histogram_by_rdp"]
     left_out = f"; {found['infinite']} clients without a bound are left out" if found["infinite"] else ""
     caption = f"Clients by the {level} ε that each has spent (bounds by RDP, which are a little larger){left_out}"
-    return [bars(found["edges"], found["clients"], "ε spent", caption)]
+    return [bars(found["edges"], found["clients"], "spent ε", caption)]
 
 
 def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Section:

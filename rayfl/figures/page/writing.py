@@ -8,6 +8,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rayfl.durable import atomic_write
 from rayfl.errors import DataError, ResourceError
+from rayfl.figures.page.layout import layout
 from rayfl.figures.page.of_grid import grid_page
 from rayfl.figures.page.of_run import run_page
 from rayfl.figures.page.parts import Page
@@ -53,4 +54,5 @@ def html_of(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["layout"] = layout
     return environment.get_template("page.html.j2").render(page=page)
