@@ -26,7 +26,7 @@ examples:
   {prog}
   {prog} --json
 
-Nothing is downloaded, and the only address that is asked is that of a Ray cluster. The exit status is 1 if there is a
+It downloads nothing, and connects to no address other than that of a Ray cluster. The exit status is 1 if there is a
 problem. A warning means that rayfl runs, but slower or with less than you may expect.
 """
 

@@ -16,10 +16,10 @@ class Check:
     """The result of one check.
 
     Attributes:
-        group: What the check is about, for people: "machine", "Ray".
-        name: What was checked.
-        found: What was found.
-        state: How good that is.
+        group: Its subject, for people: "machine", "Ray".
+        name: The checked item.
+        found: The finding.
+        state: The verdict.
         remedy: What to do, in one line; empty if there is nothing to do.
     """
 

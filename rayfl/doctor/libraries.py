@@ -1,4 +1,4 @@
-"""Checks rayfl, PyTorch and torchvision, the GPU, and what is optional."""
+"""Checks rayfl, PyTorch and torchvision, the GPU, and the optional extras."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Library:
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What PyTorch and the system say about GPUs.
+    """The GPUs, according to PyTorch and the system.
 
     Attributes:
         driver: NVIDIA's driver, as Linux describes it; empty if there is none.
@@ -134,7 +134,7 @@ def gpu_checks(facts: GpuFacts) -> Iterator[Check]:
 
 
 def installed_extras() -> set[str]:
-    """The optional extras whose modules are there."""
+    """The optional extras whose modules are installed."""
     return {extra for extra, module in EXTRAS.items() if _is_there(module)}
 
 

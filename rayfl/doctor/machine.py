@@ -22,7 +22,7 @@ LITTLE_MEMORY = 4 * GB
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """What the checks are about.
+    """The facts that the checks judge.
 
     Attributes:
         system: `Linux`, `Darwin`, `Windows`.

@@ -1,4 +1,4 @@
-"""Checks Ray: the library, the cluster, the token, and what earlier sessions have left."""
+"""Checks Ray: the library, the cluster, the token, and files of earlier sessions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY_SESSIONS, LARGE_SESSIONS = 20, 5 * GB
 
 @dataclass(frozen=True)
 class RayFacts:
-    """What the checks are about, once Ray can be imported.
+    """The facts that the checks judge, once Ray can be imported.
 
     Attributes:
         address: The cluster that a run with `--address auto` or RAY_ADDRESS would join; empty if there is none.

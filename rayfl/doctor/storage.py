@@ -19,7 +19,7 @@ SMALL_STORE = 1 * GB
 
 
 def data_checks(folder: Path, named: bool) -> Iterator[Check]:
-    """Lists the known data sets that are found.
+    """Lists the known data sets and where they were found.
 
     Args:
         folder: The data folder.
@@ -41,7 +41,7 @@ def data_checks(folder: Path, named: bool) -> Iterator[Check]:
 
 @dataclass(frozen=True)
 class Space:
-    """Free bytes at a place, and how many of all it has."""
+    """Free and total bytes of a disk."""
 
     free: int
     total: int

@@ -1,4 +1,4 @@
-"""How many client updates a run has trained after each evaluated round, as far as its scenario tells."""
+"""The client updates of a run up to each evaluated round, computed from its scenario."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rayfl.figures.recorded_run import RecordedRun
 def client_updates(run: RecordedRun) -> np.ndarray | None:
     """Client updates up to each evaluated round.
 
-    They are known where all rounds have cohorts of a given size, in which every client trains once: in parallel phases
-    and relays without [participation] and over-selection.
+    They are known only if cohorts have a fixed size and each of their clients trains once: in parallel phases and
+    relays without [participation] and over-selection.
 
     Returns:
         float64 [n]; None if the scenario does not tell.

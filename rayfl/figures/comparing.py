@@ -1,4 +1,4 @@
-"""Groups of runs compared by one metric: means, differences to a reference, and what reaching a target costs."""
+"""Groups of runs compared by one metric: means, differences to a reference, and the cost of reaching a target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rayfl.registry import nearest
 
 
 class Choice(NamedTuple):
-    """What is compared, and how.
+    """How groups are compared.
 
     Attributes:
         at: Which rounds scores are taken from.
@@ -100,7 +100,9 @@ def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
     runs = [run for run in recorded.runs if metric in run.columns]
     higher, quantity = higher_is_better(metric, runs), quantity_of(runs, metric)
     if choice.target is not None and higher is None:
-        raise ScenarioError(f"target: it is not known whether higher values of '{metric}' are better; leave it out")
+        raise ScenarioError(
+            f"target: rayfl does not know whether higher values of '{metric}' are better; leave the target out"
+        )
     found = []
     for panel in recorded.panels:
         groups = recorded.in_panel(panel)
@@ -157,7 +159,7 @@ def check_reference(recorded: Recorded, reference: str | None) -> str | None:
     if reference is None:
         return labels[0] if len(labels) > 1 else None
     if reference not in labels:
-        raise ScenarioError(f"reference '{reference}': nothing has this label; {nearest(reference, labels)}")
+        raise ScenarioError(f"reference '{reference}': no row has this label; {nearest(reference, labels)}")
     if len(labels) == 1:
         raise ScenarioError(f"reference '{reference}': there is nothing else to compare; name more runs")
     if not any(_pairs(recorded.in_panel(panel), reference) for panel in recorded.panels):

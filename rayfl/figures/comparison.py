@@ -78,8 +78,8 @@ def compare(
         smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
             a phase.
         labels: Other labels for the groups, in their order; by default titles of scenarios and rows of grids.
-        panels: What of a grid has a table of its own: each of its columns, in which its rows are compared, or each of
-            its rows, in which its columns are compared.
+        panels: Which parts of a grid get their own table: its `columns`, in which rows are compared, or its `rows`, in
+            which columns are compared.
         list_runs: Whether a table of all runs follows, with the best round, last rounds and last round of each.
 
     Returns:
@@ -132,8 +132,8 @@ class Comparison:
     """Runs and grids compared; made by `rayfl.compare`. A notebook shows its tables.
 
     Attributes:
-        recorded: What was compared.
-        choice: How it was compared.
+        recorded: The compared runs.
+        choice: How they were compared.
         parts: A comparison for every metric and every column of a grid.
         list_runs: Whether all runs are listed too.
 
@@ -180,7 +180,7 @@ class Comparison:
 
     @cached_property
     def notes(self) -> list[str]:
-        """Sentences below the tables: which data, which runs are left out, and which versions differ."""
+        """Sentences below the tables: the data, the runs that are left out, and versions that differ."""
         lines = [line for part in self.parts for line in part.lines]
         single = any(line.difference and line.difference.margin is None for line in lines)
         return [

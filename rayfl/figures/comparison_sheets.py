@@ -146,7 +146,7 @@ def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float],
 
 
 def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> str:
-    """Says what the numbers are, and what they are means over: `count` seeds or tasks, if all groups have as many."""
+    """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
     where = f"{found.panel}: " if found.panel else ""
     rounds = {
         "last": "after the last round",

@@ -34,7 +34,7 @@ class Line:
 
     Attributes:
         label: Its name in the legend.
-        series: Its course.
+        series: Its mean and band.
         boundaries: Where one phase ends and the next begins, on the x axis, with their names: `cyclic → federated`.
     """
 
@@ -69,7 +69,7 @@ def draw(
     """Draws panels side by side or below one another.
 
     Args:
-        panels: Row by row; those of one row show the same quantity, or there is a row only.
+        panels: Row by row; the panels of a row show the same quantity, unless there is only one row.
         x: What all x axes show.
         styles: The look of a line by its label, in the order of the legend.
         caption: A line in small print below the panels.

@@ -31,7 +31,7 @@ class Directory(Protocol):
 
 
 Panels = Literal["columns", "rows"]
-"""What of a grid has a panel or table of its own: each column, in which rows are compared, or each row."""
+"""Which parts of a grid get their own panel or table: its columns, in which rows are compared, or its rows."""
 
 Source = str | Path | Directory
 """The folder of a run or a grid, or what `rayfl.run` or `rayfl.grid` returned."""
@@ -42,7 +42,7 @@ class Group:
     """Runs that differ in seed and task alone.
 
     Attributes:
-        label: What it is called, in words.
+        label: Its name, in words.
         panel: Label of its column in a grid; empty outside grids.
         runs: One for each seed, and each task where there are tasks; sorted.
     """
@@ -59,11 +59,11 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """What several runs and grids have recorded.
+    """The records of several runs and grids.
 
     Attributes:
         groups: In the order in which they were given, those of a grid in the order of its rows and columns.
-        notes: What a reader should know of runs that are left out.
+        notes: Remarks on runs that are left out.
     """
 
     groups: tuple[Group, ...]
@@ -86,7 +86,7 @@ class Recorded:
 
     @property
     def data(self) -> list[DataNote]:
-        """What the data of the runs was, each once."""
+        """The data of the runs, each once."""
         return list(dict.fromkeys(run.data for run in self.runs))
 
     def in_panel(self, panel: str) -> list[Group]:
@@ -97,12 +97,12 @@ class Recorded:
         """The same groups under other labels, in the order of `labels`.
 
         Raises:
-            ScenarioError: They are not as many as there are, or not distinct.
+            ScenarioError: There are more or fewer labels than groups, or two are equal.
         """
         before = self.labels
         if len(labels) != len(before) or len(set(labels)) != len(labels):
             known = ", ".join(f"'{label}'" for label in before)
-            raise ScenarioError(f"labels: give {len(before)} different ones, in place of {known} (got {len(labels)})")
+            raise ScenarioError(f"labels: give {len(before)} different labels to replace {known} (got {len(labels)})")
         names = dict(zip(before, labels, strict=True))
         return replace(self, groups=tuple(replace(group, label=names[group.label]) for group in self.groups))
 
@@ -156,7 +156,7 @@ def arranged(
 
 
 def read(sources: Source | Iterable[Source]) -> Recorded:
-    """Reads runs and grids, and groups their runs by what they share.
+    """Reads runs and grids, and groups runs that differ in seed and task alone.
 
     Args:
         sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
@@ -167,7 +167,7 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
     Raises:
         DataError: A folder holds neither a run nor a grid, or nothing that has finished.
         ResourceError: Records are damaged.
-        ScenarioError: Nothing is named, or two runs of a group share their seed and task.
+        ScenarioError: No source is given, or two runs of a group share their seed and task.
     """
     given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
     if not given:
@@ -202,7 +202,7 @@ def _grouped(runs: Sequence[RecordedRun]) -> list[Group]:
         for one, other in pairwise(members):
             if one.key == other.key:
                 raise ScenarioError(
-                    f"'{one.where}' and '{other.where}' are runs of '{label}' with the same seed {one.seed}; name one"
+                    f"'{one.where}' and '{other.where}' are runs of '{label}' with the same seed {one.seed}; give one"
                 )
         groups.append(Group(label, members[0].column, tuple(members)))
     return groups
@@ -238,7 +238,7 @@ def _identity(scenario: Mapping[str, Any]) -> str:
 
 
 def _settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """What a scenario sets by key path, but for seeds and what changes no result; phases by their names."""
+    """The settings of a scenario by key path, without seeds and keys that change no result; phases by their names."""
     tables = dict(scenario)
     phases = tables.get("phases")
     if isinstance(phases, list):

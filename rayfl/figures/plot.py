@@ -32,7 +32,7 @@ FORMATS = {
     ".svg": {"Date": None, "Creator": None},
     ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
-"""Formats by suffix, each with what would make two files of one figure differ, left out."""
+"""Formats by suffix, each with the metadata to leave out so that a figure always gives the same bytes."""
 
 _BANDS = {"std": "± 1 standard deviation", "range": "least to largest", "interval": "95 % confidence interval"}
 
@@ -68,7 +68,7 @@ def plot(
         lines: Which lines to draw, by their names in the legend and in this order; by default all.
         labels: Other names for the legend, one for each line in order; by default titles of scenarios and rows of
             grids.
-        panels: Whether `columns` or `rows` of a grid are panels.
+        panels: Whether the panels are the `columns` or the `rows` of a grid.
         width: `column` (3.4 inches) or `page` (7 inches); by default a column for one panel, else a page.
 
     Returns:
@@ -113,7 +113,7 @@ def figure_of(
     band: Band = "std",
     width: Width | None = None,
 ) -> Figure:
-    """The figure that `plot` draws of these records and metrics, for the parameters of matplotlib that hold now."""
+    """Draws the figure of `plot` from records that were read before, with the current parameters of matplotlib."""
     if len(recorded.labels) > MOST_LINES:
         raise ScenarioError(
             f"{len(recorded.labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
@@ -157,7 +157,7 @@ def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, 
 
 
 def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
-    """What the lines are means of, the data, and the version."""
+    """States what the means and bands are over, the data, and the version."""
     said = _means(recorded, band)
     said += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
     said.append("data: " + ", ".join(data.text for data in recorded.data))
@@ -187,7 +187,7 @@ def _range(counts: set[int]) -> str:
 
 def _checked(path: Path) -> Path:
     if path.suffix.lower() not in FORMATS:
-        raise ScenarioError(f"out: '{path}' has the suffix of no format that is written; use {', '.join(FORMATS)}")
+        raise ScenarioError(f"out: '{path}' has no supported suffix; use {', '.join(FORMATS)}")
     return path
 
 

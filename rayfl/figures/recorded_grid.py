@@ -30,11 +30,11 @@ KEYS = ("row", "column", "seed", "task")
 
 @dataclass(frozen=True)
 class RecordedGrid:
-    """What a grid has so far.
+    """The finished runs of a grid.
 
     Attributes:
-        runs: Those that finished, in the order of the grid's rows and columns.
-        notes: What a reader should know of the others: that some failed, or are under way.
+        runs: In the order of the grid's rows and columns.
+        notes: Remarks on the other runs, which failed or are under way.
     """
 
     runs: tuple[RecordedRun, ...]
@@ -70,13 +70,13 @@ def read_grid(folder: Path) -> RecordedGrid:
             found = RecordedGrid(tuple(_kept_rounds(folder, done)), notes)
         elif done:
             raise DataError(
-                f"'{folder}' has the table of a grid alone, not its rounds: neither the runs' folders with "
-                f"{METRICS_FILE} nor {ROUNDS_FILE}; name the folder that the grid was run in"
+                f"'{folder}' has only the table of a grid, not its rounds: it has neither run folders with "
+                f"{METRICS_FILE} nor {ROUNDS_FILE}; name the folder in which the grid was run"
             )
         else:
             found = RecordedGrid((), notes)
     if not found.runs:
-        raise DataError(f"'{folder}': no run of the grid has finished; run rayfl grid again to go on")
+        raise DataError(f"'{folder}': no run of the grid has finished; run rayfl grid again to continue")
     return found
 
 
@@ -96,7 +96,7 @@ def _unfinished(folder: Path) -> str:
 
 
 def run_folders(folder: Path) -> Iterator[Path]:
-    """Every run's, by row, column, seed and task."""
+    """The folders of all runs, by row, column, seed and task."""
     found = (path for pattern in ("*/*/seed_*", "*/*/seed_*/task_*") for path in folder.glob(pattern) if is_run(path))
     yield from sorted(found, key=_in_order)
 
@@ -122,7 +122,7 @@ def _failures(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def title_of(folder: Path) -> str:
-    """What stands above the grid's table, else the folder's name."""
+    """The heading of the grid's table, or else the folder's name."""
     page = folder / "table.md"
     first = page.read_text(encoding="utf-8").partition("\n")[0] if page.is_file() else ""
     return first.removeprefix("# ") or folder.name
@@ -156,7 +156,7 @@ def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[Re
 
 
 def _headline(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Headline:
-    """What ranked a run's rounds, from its figures in the table: those of a share are a hundred times the records'."""
+    """Infers the headline metric from the table, in which shares are in percent and not fractions as in the records."""
     reported = str(run["metric"])
     scores = [float(row[reported]) for row in rows if row.get(reported) is not None]
     is_share = bool(scores) and run["last"] != 0 and math.isclose(run["last"], 100 * scores[-1], rel_tol=1e-6)
@@ -167,7 +167,7 @@ def _headline(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Head
 
 
 def _spans(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseSpan, ...]:
-    """The phases whose rounds were evaluated, each from the end of the one before to its last evaluated round."""
+    """The phases with evaluated rounds, each from the end of the previous one to its last evaluated round."""
     lasts = {str(row["phase"]): int(row["round"]) for row in rows}
     spans: list[PhaseSpan] = []
     for name, last in lasts.items():

@@ -1,4 +1,4 @@
-"""What a finished run has recorded, by column; loads no PyTorch, and reads records of older versions too."""
+"""The records of a finished run, by column. Loads no PyTorch, and also reads records of older versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
 
 NO_METRICS = ("phase", "round", "round_in_phase")
-"""Columns of metrics.jsonl that say where a row stands."""
+"""Columns of metrics.jsonl that identify a row."""
 
 ENVIRONMENT_FILE = "environment.json"
 
@@ -32,7 +32,7 @@ _PLACE = re.compile(r"(.*) / ([^/]+) / seed \d+(?: / task \d+)?")
 
 
 class DataNote(NamedTuple):
-    """What a run's data was.
+    """The data of a run.
 
     Attributes:
         name: Of the data set.
@@ -67,9 +67,9 @@ class RecordedRun:
         rounds: int64 [n], the evaluated rounds, ascending.
         phase_names: The phase of each of them.
         columns: float64 [n] by column of metrics.jsonl; NaN where a value was not finite or not reported.
-        headline: What ranks its rounds.
+        headline: The metric that ranks its rounds.
         phases: In order; those whose rounds the records cannot tell are left out.
-        data: What its data was.
+        data: Its data.
         scenario: Tables of its scenario.toml; empty where only its rounds were kept.
         environment: Its environment.json; empty where there is none.
     """
@@ -91,12 +91,12 @@ class RecordedRun:
 
     @property
     def key(self) -> tuple[int | None, int]:
-        """Task and seed: what pairs it with runs of other groups."""
+        """Task and seed, by which it is paired with runs of other groups."""
         return self.task, self.seed
 
     @cached_property
     def ranked(self) -> np.ndarray:
-        """bool [n]: whether the headline metric ranks a round; not of phases with another task."""
+        """bool [n]: whether the headline metric ranks a round; False in phases with another task."""
         return np.array([self.headline.ranks(name) for name in self.phase_names], bool)
 
     def values(self, column: str) -> np.ndarray:
@@ -174,7 +174,7 @@ def from_rows(
     scenario: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> RecordedRun:
-    """A run of its rows of metrics, sorted by round; for the rest see `RecordedRun`."""
+    """Builds a run from its rows of metrics, sorted by round; for the rest see `RecordedRun`."""
     names = dict.fromkeys(name for row in rows for name in row if name not in NO_METRICS)
     columns = {name: np.array([_number(row.get(name)) for row in rows], np.float64) for name in names}
     grid, row, column = labels
@@ -197,14 +197,14 @@ def from_rows(
 
 
 def guessed_headline(rows: Sequence[Mapping[str, Any]]) -> Headline:
-    """What ranks the rounds of old records, which do not say: accuracy, else the loss."""
+    """The headline metric of old records, which do not name it: accuracy, else the loss."""
     if any("test_accuracy" in row for row in rows):
         return Headline()
     return Headline("loss", higher_is_better=False, is_share=False)
 
 
 def phase_spans(scenario: Mapping[str, Any]) -> tuple[PhaseSpan, ...]:
-    """The phases of a resolved scenario's tables, but for those without rounds."""
+    """The phases of a resolved scenario that have rounds."""
     phases = scenario.get("phases", [])
     lasts = accumulate(phase["rounds"] for phase in phases)
     return tuple(
@@ -217,7 +217,7 @@ def phase_spans(scenario: Mapping[str, Any]) -> tuple[PhaseSpan, ...]:
 def labels_of(folder: Path, scenario: Mapping[str, Any]) -> tuple[str, str, str]:
     """Title of the grid, row and column of a run, from its title `GRID: ROW / COLUMN / seed 0`.
 
-    Outside a grid, the run's title stands for the row, and the others are empty.
+    Outside a grid, the row is the run's title, and the others are empty.
     """
     title = str(scenario.get("title") or scenario.get("name", "run"))
     if not (place := _PLACE.fullmatch(title)):
@@ -232,7 +232,7 @@ def labels_of(folder: Path, scenario: Mapping[str, Any]) -> tuple[str, str, str]
 
 
 def task_of(folder: Path) -> int | None:
-    """Which task of its grid a run's folder is of."""
+    """The task in the name of a run's folder; None if it has none."""
     number = folder.name.removeprefix("task_")
     return int(number) if number != folder.name and number.isdecimal() else None
 

@@ -33,7 +33,7 @@ LOWER_IS_BETTER = (
     "transfers",
     "unavailable",
 )
-"""Columns of the records that are better if they are lower, and belong to no metric."""
+"""Columns that belong to no metric and whose lower values are better."""
 
 
 def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:
@@ -43,7 +43,7 @@ def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:
 
 
 def score(run: RecordedRun, column: str, at: At, window: int = 1) -> float:
-    """A figure of a run, in the unit of its records.
+    """A score of a run, in the unit of its records.
 
     Args:
         run: The run.
@@ -91,8 +91,8 @@ def check_round(runs: Sequence[RecordedRun], at: At) -> None:
 def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
     """The direction of a column; None if it is not known.
 
-    Variances over clients are better if they are lower. The directions of metrics other than the headline metric and
-    the loss come from rayfl's own, or from the scenario.
+    Lower variances over clients are better. The directions of metrics other than the headline metric and the loss come
+    from the registered metrics or from the scenario.
     """
     if column in LOWER_IS_BETTER or re.search(r"_variance(_corrected)?$", column):
         return False
@@ -108,7 +108,7 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
 
 
 def _stated(run: RecordedRun) -> dict[str, bool | None]:
-    """Metrics whose direction the scenario gives."""
+    """Metrics whose direction is in the scenario."""
     named = run.scenario.get("evaluation", {}).get("metrics", [])
     tables = [entry for entry in named if isinstance(entry, dict) and "higher_is_better" in entry]
     return {str(entry.get("label") or entry["name"]): bool(entry["higher_is_better"]) for entry in tables}

@@ -1,4 +1,4 @@
-"""How long runs take until a score is first reached, and what it costs."""
+"""When runs first reach a score, and at what cost."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from rayfl.grid.repetitions import Key, repetition_means
 
 
 class Cost(NamedTuple):
-    """What grows with the rounds.
+    """A quantity that grows with the rounds.
 
     Attributes:
         name: `rounds`, `client_updates`, or a column of metrics.jsonl.
-        words: Above its column in a table.
+        words: The heading of its column in a table.
     """
 
     name: str
@@ -67,7 +67,7 @@ def check_target(runs: Sequence[RecordedRun], column: str, target: float) -> Non
     """Checks that a target is in the unit of the records.
 
     Raises:
-        ScenarioError: The metric is a share, and the target is none.
+        ScenarioError: The metric is a share, and the target is not between 0 and 1.
     """
     known = [run for run in runs if column in run.columns]
     if not 0 <= target <= 1 and quantity_of(known, column).unit == "%":

@@ -1,4 +1,4 @@
-"""Whether runs that name the same code or data of the user had other versions of it."""
+"""Finds runs that used different versions of the same user code or data."""
 
 from __future__ import annotations
 

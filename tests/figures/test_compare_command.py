@@ -36,12 +36,12 @@ def test_markdown_and_latex_are_printed_as_they_are(runs: list[str], capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--reference", "palin"], "reference 'palin': nothing has this label; did you mean 'plain'?"),
+        (["--reference", "palin"], "reference 'palin': no row has this label; did you mean 'plain'?"),
         (["--metric", "test_acuracy"], "metric 'test_acuracy': no run has recorded it; did you mean 'test_accuracy'?"),
         (["--at", "7"], "at: no run evaluated round 7; the nearest evaluated round is 5"),
         (["--target", "60"], "target: test_accuracy is a share between 0 and 1 (got 60); for 60 %, give 0.6"),
         (["--smooth", "4"], "smooth: must be an odd number of evaluated rounds, at least 1 (got 4)"),
-        (["--labels", "one"], "labels: give 2 different ones, in place of 'plain', 'fast' (got 1)"),
+        (["--labels", "one"], "labels: give 2 different labels to replace 'plain', 'fast' (got 1)"),
     ],
 )
 def test_wrong_input_is_told_in_one_line(
@@ -74,7 +74,9 @@ def test_a_metric_without_values_and_a_target_without_a_direction_are_told(
     assert main(["compare", run, "--metric", "personalized_accuracy"]) == 1
     assert "metric 'personalized_accuracy': no run has a finite value of it" in capsys.readouterr().err
     assert main(["compare", run, "--metric", "test_unheard_of", "--target", "1"]) == 1
-    assert "target: it is not known whether higher values of 'test_unheard_of' are better" in capsys.readouterr().err
+    assert (
+        "target: rayfl does not know whether higher values of 'test_unheard_of' are better" in capsys.readouterr().err
+    )
 
 
 def test_a_round_is_a_number_or_one_of_three_words(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ class Picture:
     """A figure.
 
     Attributes:
-        caption: What it shows, which is its alternative text too.
+        caption: Its caption, which is also its alternative text.
         source: Its data URI.
         width: On a screen, in rem; less where the page is narrower.
     """
@@ -50,9 +50,9 @@ class Page:
 
     Attributes:
         title: Its heading.
-        status: How the run or grid is doing, in one word.
-        reason: More on that; empty where there is no more.
-        data: What the data was, one line.
+        status: The state of the run or grid, in one word.
+        reason: Details of the state; may be empty.
+        data: One line on the data.
         sections: In order.
         version: Of rayfl, which made the page.
     """

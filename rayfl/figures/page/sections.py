@@ -73,7 +73,7 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
 
 
 def privacy_section(privacy: Mapping[str, Any]) -> Section:
-    """What privacy.json states, with a histogram of the clients' epsilons."""
+    """The guarantees in privacy.json, with a histogram of the clients' epsilons."""
     texts, pictures, tables, points = [], [], [], []
     for name, level in _LEVELS.items():
         if name not in privacy:

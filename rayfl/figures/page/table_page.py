@@ -13,7 +13,7 @@ _CELLS = re.compile(r"(?<!\\)\|")
 
 @dataclass(frozen=True)
 class TablePage:
-    """What stands in table.md: its tables with their captions, and the remarks below."""
+    """The contents of table.md: its tables with their captions, and the remarks below."""
 
     tables: Sequence[Table]
     remarks: Sequence[str]
