@@ -105,7 +105,7 @@ def compare(
         >>> results = [run(cohort, seed) for cohort in (1, 4) for seed in (0, 1)]
         >>> comparison = rayfl.compare(*results, labels=["one client", "all clients"], target=0.05)
         >>> comparison
-        Test accuracy in %, after the last round; mean ± sample standard deviation over seeds; ...
+        Test accuracy in %, after the last round; mean ± sample standard deviation over 2 seeds; ...
         >>> comparison.table.select(["label", "pairs"]).to_pylist()
         [{'label': 'one client', 'pairs': None}, {'label': 'all clients', 'pairs': 2}]
         >>> print(comparison.latex)
@@ -150,7 +150,7 @@ class Comparison:
         >>> comparison.table["mean"].to_pylist()
         [0...]
         >>> print(comparison.markdown)
-        Test accuracy in %, after the last round.
+        Test accuracy in %, after the last round; one seed.
         ...
     """
 

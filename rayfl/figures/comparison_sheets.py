@@ -78,7 +78,7 @@ def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
 def _scores(found: Compared, numbers: _Numbers) -> list[Entry]:
     """Means and deviations; those that read like the best are in bold, unless all do."""
     means = [NOTHING if line.mean is None else numbers.text(line.mean) for line in found.lines]
-    best = numbers.text(found.best) if found.best is not None and len({*means} - {NOTHING}) > 1 else ""
+    best = numbers.text(found.best) if found.best is not None and len(set(means)) > 1 else ""
     return [
         Entry(mean if line.deviation is None else f"{mean} ± {numbers.text(line.deviation)}", mean == best)
         for mean, line in zip(means, found.lines, strict=True)
