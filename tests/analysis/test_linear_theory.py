@@ -177,6 +177,6 @@ def test_the_command_compares_only_as_many_frozen_steps_as_there_are(capsys: pyt
 def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["--rounds", "19"])
-    assert "--rounds 20 or more" in capsys.readouterr().err
+    assert "--rounds at least 20" in capsys.readouterr().err
     assert main(["--lr", "3"]) == 1
     assert capsys.readouterr().err == "error: lr: training diverged with 3; choose a smaller one\n"
