@@ -129,7 +129,7 @@ def _scores(group: Group, metric: str, choice: Choice) -> dict[Key, float]:
     return {key: value for key, value in found.items() if math.isfinite(value)}
 
 
-def check_metrics(recorded: Recorded, asked: Sequence[str]) -> list[str]:
+def check_metrics(recorded: Recorded, asked: list[str]) -> list[str]:
     """The metrics to compare by: those asked for, else the headline metrics of the runs.
 
     Raises:

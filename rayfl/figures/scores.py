@@ -39,7 +39,8 @@ LOWER_IS_BETTER = (
 def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:
     """The values of a column in the rounds that the headline metric ranks, smoothed; NaN where the run has none."""
     values = run.columns.get(column, np.full(len(run.rounds), np.nan))
-    return smoothed(values, run.phase_names, window)[run.ranked]
+    ranked: np.ndarray = smoothed(values, run.phase_names, window)[run.ranked]
+    return ranked
 
 
 def score(run: RecordedRun, column: str, at: At, window: int = 1) -> float:

@@ -44,7 +44,9 @@ def test_a_single_run_has_no_band(band: Band) -> None:
 @pytest.mark.parametrize("band", get_args(Band))
 def test_seeds_of_a_task_are_averaged_before_the_band_over_tasks(band: Band) -> None:
     by_task = {0: VALUES[:3], 1: VALUES[3:]}
-    curves = {(task, seed): (X, y) for task, found in by_task.items() for seed, y in enumerate(found)}
+    curves: dict[Key, tuple[np.ndarray, np.ndarray]] = {
+        (task, seed): (X, y) for task, found in by_task.items() for seed, y in enumerate(found)
+    }
     found, expected = series(curves, band), series(of_seeds(*(y.mean(axis=0) for y in by_task.values())), band)
     np.testing.assert_allclose([found.mean, found.low, found.high], [expected.mean, expected.low, expected.high])
     assert found.repetitions == 2
