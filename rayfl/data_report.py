@@ -8,16 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import add_scenario, command_parser
-from rayfl.config.data import Data
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from rayfl.config.data import Data
     from rayfl.data.client_names import ClientNames
     from rayfl.data.split_facts import SplitFacts
 
@@ -115,6 +116,8 @@ def _partition(data: Data) -> str:
 
 
 def _overview(measured: dict[str, np.ndarray]) -> Table:
+    import numpy as np  # takes longer to load than the shell's completion should
+
     table = _table("by client", *PERCENTILES, "mean")
     for name, values in measured.items():
         found = [*np.percentile(values, list(PERCENTILES.values())), values.mean()]

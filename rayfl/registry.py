@@ -12,9 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError, to_json
-
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.synonyms import MEANT
 from rayfl.user_code import report_as_theirs
@@ -165,6 +162,9 @@ def check_options(
     Raises:
         ScenarioError: An option is unknown to `target` or does not fit its annotation, or a required one is missing.
     """
+    from pydantic import ValidationError  # takes longer to load than the shell's completion should
+    from pydantic_core import PydanticSerializationError
+
     named, any_other = _parameters(target, where)
     validated: dict[str, Any] = {}
     wrong: list[str] = []
@@ -249,6 +249,9 @@ def _validated(value: Any, annotation: Any) -> Any:
         ValidationError: The value does not fit.
         PydanticSerializationError: The value is nested too deeply.
     """
+    from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
+    from pydantic_core import to_json
+
     if annotation is inspect.Parameter.empty or isinstance(annotation, str):
         return value
     try:

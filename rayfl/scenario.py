@@ -6,8 +6,6 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import (
     add_centralised,
@@ -105,6 +103,8 @@ def _carry_out(options: argparse.Namespace) -> int:
         check_scenario(scenario)
         print(scenario.to_toml(), end="")
     else:
+        from rich.console import Console
+
         from rayfl.simulation import run  # loads PyTorch
 
         run(

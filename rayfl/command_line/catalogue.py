@@ -8,7 +8,7 @@ from typing import Literal
 
 from rayfl.command_line.papers import in_order, paper_of
 from rayfl.config.finding import find_grids, find_scenarios
-from rayfl.config.loading import has_quick_form, load_scenario, scenario_title
+from rayfl.config.loading import load_scenario, read_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.folders import data_folder
 from rayfl.data.known_files import KNOWN
@@ -109,10 +109,11 @@ def _contains(text: str, *where: str) -> bool:
 
 
 def _scenario_entry(name: str, path: Path) -> ScenarioEntry:
-    title = scenario_title(path)
+    tables = read_scenario(path)  # once: most of the time goes into reading
+    title = str(tables.get("title", ""))
     try:
-        scenario = load_scenario(path)
-        quick = _cost(load_scenario(path, quick=True)) if has_quick_form(str(path)) else None
+        scenario = load_scenario(tables)
+        quick = _cost(load_scenario(tables, quick=True)) if tables.get("quick") else None
         return ScenarioEntry(
             name, title, paper_of(path), scenario.data.name, _availability(scenario), _cost(scenario), quick
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import argcomplete
 from argcomplete.completers import FilesCompleter
@@ -47,7 +48,7 @@ def whole_parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands. Only the command in `words` has its options, because loading them takes time."""
     parser = argparse.ArgumentParser(prog="rayfl")
     parser.add_argument("--version", action="store_true")
-    commands = parser.add_subparsers()
+    commands = parser.add_subparsers(parser_class=_Intermixed)
     for name, command in COMMANDS.items():
         if [*words] == [name]:
             own = command.parser()
@@ -57,6 +58,35 @@ def whole_parser(words: Sequence[str]) -> argparse.ArgumentParser:
         else:
             commands.add_parser(name, help=command.summary, add_help=False)
     return parser
+
+
+class _Intermixed(argparse.ArgumentParser):
+    """Completes overrides that follow options, as commands accept them with `parse_intermixed_args`."""
+
+    def parse_known_args(  # type: ignore[override]  # its overloads are about the namespace
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parses the options first."""
+        return super().parse_known_args(self._options_first(list(args or ())), namespace)
+
+    def _options_first(self, words: list[str]) -> list[str]:
+        if not any(action.dest == "overrides" for action in self._actions):
+            return words
+        options: list[str] = []
+        others: list[str] = []
+        left = iter(words)
+        for word in left:
+            option = self._option_string_actions.get(word)
+            if option is None:
+                others.append(word)
+                continue
+            options.append(word)
+            if option.nargs != 0:
+                value = next(left, None)
+                if value is None:  # which is what is to be completed
+                    return words
+                options.append(value)
+        return [*options, *others]
 
 
 def _add_completer(action: argparse.Action) -> None:
@@ -81,48 +111,25 @@ class _Names:
 
 def _override_keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:
     """Keys of a scenario below the last dot of `prefix`; if a section is the only match, its keys."""
-    if "=" in prefix:
+    resumed = getattr(parsed_args, "resume", None)
+    if "=" in prefix or not (parsed_args.name or resumed):  # the first word is the scenario's name
         return []
     found = [key for key in _keys(prefix.rpartition(".")[0], parsed_args.name) if key.startswith(prefix)]
     while len(found) == 1 and found[0].endswith("."):
-        found = [*_keys(found[0].rstrip("."), parsed_args.name)]
+        found = _keys(found[0].rstrip("."), parsed_args.name)
     return found
 
 
-def _keys(section: str, scenario: str | None) -> Iterator[str]:
-    from pydantic import BaseModel
+def _keys(section: str, scenario: str | None) -> list[str]:
+    """The keys of a section as they are typed, `phases.cyclic.rounds=`."""
+    from rayfl.command_line.scenario_keys import ANY_PHASE, keys_by_section, phase_names
 
-    from rayfl.config.scenario import Scenario
-    from rayfl.config.validation import annotation_at, members
-
-    parts = tuple(section.split(".")) if section else ()
-    if parts == ("phases",):
-        yield from (f"phases.{name}." for name in _phases(scenario))
-        return
-    path: tuple[int | str, ...] = ("phases", 0, *parts[2:]) if parts[:1] == ("phases",) else parts
-    try:
-        kinds = members(annotation_at(Scenario, path)) if path else [Scenario]
-    except KeyError:
-        return
+    match section.split("."):
+        case ["phases"]:
+            return [f"phases.{name}." for name in phase_names(scenario)] if scenario else []
+        case ["phases", _, *rest]:
+            known = ".".join([ANY_PHASE, *rest])
+        case _:
+            known = section
     start = f"{section}." if section else ""
-    fields = {
-        name: field.annotation
-        for kind in kinds
-        if isinstance(kind, type) and issubclass(kind, BaseModel)
-        for name, field in kind.model_fields.items()
-    }
-    for name, annotation in fields.items():
-        is_section = name == "phases" or any(
-            isinstance(kind, type) and issubclass(kind, BaseModel) for kind in members(annotation)
-        )
-        yield f"{start}{name}{'.' if is_section else '='}"
-
-
-def _phases(scenario: str | None) -> list[str]:
-    from rayfl.config.loading import load_scenario
-    from rayfl.errors import ScenarioError
-
-    try:
-        return [phase.name for phase in load_scenario(scenario).phases] if scenario else []
-    except ScenarioError:  # the run will report the error
-        return []
+    return [f"{start}{key}" for key in keys_by_section().get(known, [])]

@@ -59,8 +59,7 @@ def load_scenario(
         tables, origin = _over_base(absolute(_plain(scenario)), "scenario", None, ()), "scenario"
     else:
         path = find(scenario)
-        tables, origin = _read_whole(path), path.stem
-        tables.setdefault("name", path.stem)
+        tables, origin = read_scenario(path), path.stem
     quick_values = tables.pop("quick", None)
     if quick:
         if not quick_values or not isinstance(quick_values, dict):
@@ -101,13 +100,13 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
     return [parse_override(pair) if isinstance(pair, str) else pair for pair in given]
 
 
-def scenario_title(path: Path) -> str:
-    """Returns the own or inherited title of a scenario file without validating anything else.
+def read_scenario(path: Path) -> dict[str, Any]:
+    """The tables of a scenario file on top of those of its base, with absolute paths; `load_scenario` validates them.
 
     Raises:
         ScenarioError: The file or its base cannot be read.
     """
-    return str(_read_whole(path).get("title", ""))
+    return {"name": path.stem, **_read_whole(path)}
 
 
 def read_toml(path: Path) -> dict[str, Any]:

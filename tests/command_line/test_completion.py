@@ -14,7 +14,14 @@ from argcomplete.lexers import split_line
 from rayfl.__main__ import main
 from rayfl.command_line.commands import COMMANDS
 from rayfl.command_line.completion import SHELLS, whole_parser
+from rayfl.command_line.scenario_keys import keys_by_section
 from rayfl.config.finding import find_scenarios
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own for every test."""
+    monkeypatch.setenv("RAYFL_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture
@@ -40,6 +47,13 @@ def completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
         ("rayfl run femnist_cyclic --ba", ["--backend"]),
         ("rayfl run femnist_cyclic --backend ", ["ray", "inline"]),
         ("rayfl run femnist_cyclic see", ["seed="]),
+        ("rayfl run femnist_cyclic phases.1.ro", ["phases.1.rounds="]),
+        ("rayfl run femnist_cyclic --backend inline see", ["seed="]),
+        ("rayfl run femnist_cyclic seed=1 --quick phases.cyclic.ro", ["phases.cyclic.rounds="]),
+        ("rayfl run femnist_cyclic seed=1 --backend ", ["ray", "inline"]),
+        ("rayfl run --quick femnist_cy", ["femnist_cyclic"]),
+        ("rayfl run --resume runs/mine see", ["seed="]),
+        ("rayfl resume runs/mine see", ["seed="]),
         ("rayfl run femnist_cyclic phases.", ["phases.cyclic.", "phases.federated."]),
         ("rayfl run femnist_cyclic phases.cyclic.ro", ["phases.cyclic.rounds="]),
         ("rayfl run femnist_cyclic phases.cyclic.local.lr_", ["phases.cyclic.local.lr_decay="]),
@@ -59,15 +73,27 @@ def test_no_grid_is_offered_where_a_scenario_is_asked_for(completed: object) -> 
     assert set(found) == {name for name in find_scenarios() if name.startswith("f")}
 
 
-@pytest.mark.parametrize("line", ["rayfl run femnist_c", "rayfl run femnist_cyclic phases.cyclic.ro", "rayfl "])
-def test_the_shell_gets_its_answer_without_pytorch_and_ray(line: str, tmp_path: Path) -> None:
-    """In a separate process, as the script of `rayfl completion` does."""
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rayfl ",
+        "rayfl run femnist_c",
+        "rayfl run femnist_cyclic phases.cyclic.ro",
+        "rayfl data femnist_cyclic data.cl",
+        "rayfl grid fedbug_table_",
+        "rayfl plot --",
+    ],
+)
+def test_the_shell_gets_its_answer_without_libraries_that_take_long_to_load(line: str, tmp_path: Path) -> None:
+    """In a separate process, as the script of `rayfl completion` does, once the keys have been read."""
+    keys_by_section()
     answer = tmp_path / "answer"
     program = (
         "import atexit, os, sys\n"
         "exit = os._exit\n"
         "def leave(status):\n"
-        "    print([name for name in ('torch', 'ray') if name in sys.modules], flush=True)\n"
+        "    slow = ('torch', 'ray', 'pydantic', 'numpy', 'pyarrow', 'matplotlib')\n"
+        "    print([name for name in slow if name in sys.modules], flush=True)\n"
         "    exit(status)\n"
         "os._exit = leave\n"
         "from rayfl.__main__ import main\nmain([])\n"

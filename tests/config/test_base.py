@@ -9,7 +9,7 @@ import pytest
 
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.data import Normalization
-from rayfl.config.loading import scenario_title
+from rayfl.config.loading import read_scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
@@ -131,8 +131,8 @@ def test_files_that_are_only_bases_are_no_scenarios(folder: Path) -> None:
 
 
 def test_the_title_in_the_list_may_be_the_bases(folder: Path) -> None:
-    assert scenario_title(over(folder, "")) == "The base"
-    assert scenario_title(over(folder, 'title = "Mine"')) == "Mine"
+    assert read_scenario(over(folder, ""))["title"] == "The base"
+    assert read_scenario(over(folder, 'title = "Mine"'))["title"] == "Mine"
 
 
 def test_quick_is_inherited_unless_there_is_another(folder: Path) -> None:

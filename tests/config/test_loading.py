@@ -10,7 +10,7 @@ import pytest
 import rayfl
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.config import Scenario, find_scenarios, load_scenario
-from rayfl.config.loading import scenario_title
+from rayfl.config.loading import read_scenario
 from rayfl.errors import ScenarioError
 
 TABLES: dict[str, Any] = {
@@ -128,7 +128,7 @@ def test_rayfl_offers_the_same_under_its_own_name() -> None:
 
 
 def test_titles_are_read_without_validation(folder: Path) -> None:
-    assert scenario_title(write(folder / "mine.toml", "T", "nonsense = 1\n")) == "T"
+    assert read_scenario(write(folder / "mine.toml", "T", "nonsense = 1\n"))["title"] == "T"
 
 
 def test_an_unknown_name_offers_the_nearest(folder: Path) -> None:
