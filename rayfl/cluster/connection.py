@@ -24,7 +24,7 @@ CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """The first request of any program that joins a Ray cluster."""
 
 NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
-"""Status codes if no server, or one that is not Ray, answers. Ray explains other failures, such as a wrong token."""
+"""Status codes if no server, or one that is not Ray, answers. Ray explains failures other than these."""
 
 TOKEN_HINT = "(if the cluster was started with RAY_AUTH_MODE=token, set that and its token here too)"
 
@@ -182,9 +182,14 @@ def check_is_cluster(address: str) -> None:
             f"--address {address} --working-dir . -- python -m rayfl.scenario ...), or, on a node of the cluster, use "
             "--address auto or the head node's host:port (port 6379 by default); RAY_ADDRESS works too"
         )
+    if "://" in address or address in ("auto", "local"):
+        return
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
-        return
+        raise ResourceError(
+            f"'{address}' is not the address of a Ray cluster: write host:port (ray start --head prints it), or auto "
+            "for the cluster that this machine belongs to"
+        )
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_TIMEOUT_S).close()
     except (OSError, OverflowError) as error:
@@ -192,19 +197,29 @@ def check_is_cluster(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}): start one (ray start --head), check the address, "
             "or leave it out to run on this machine only"
         ) from error
-    if not _answers_like_ray(address):
+    code = _answer(address)
+    if code in NOT_RAY:
         raise ResourceError(
             f"a server listens at {address}, but it does not answer like the head of a Ray cluster: check the port "
             "(ray start --head prints it, 6379 by default; 8265 is the dashboard's), or leave the address out to run "
             "on this machine only"
         )
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        raise ResourceError(
+            f"the Ray cluster at {address} wants the token that it was started with: set RAY_AUTH_MODE=token, and "
+            "RAY_AUTH_TOKEN_PATH to a file with the token (RAY_AUTH_TOKEN, where it is set, counts instead)"
+        )
 
 
-def _answers_like_ray(address: str) -> bool:
-    with init_grpc_channel(address) as channel:
-        ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)
-        try:
+def _answer(address: str) -> grpc.StatusCode:
+    """How whatever listens at the address answers a program that wants to join."""
+    try:
+        with init_grpc_channel(address) as channel:
+            ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)
             ask(b"", timeout=REACH_TIMEOUT_S)
-        except grpc.RpcError as error:
-            return error.code() not in NOT_RAY
-    return True
+    except ray.exceptions.AuthenticationError:  # there is no token to ask with
+        return grpc.StatusCode.UNAUTHENTICATED
+    except grpc.RpcError as error:
+        code: grpc.StatusCode = error.code()
+        return code
+    return grpc.StatusCode.OK

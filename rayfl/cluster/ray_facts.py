@@ -53,5 +53,5 @@ def _unreachable(address: str) -> str:
         if address:
             check_is_cluster(address)
     except ResourceError as error:
-        return str(error).partition(": ")[0] if str(error).startswith("ray://") else str(error)
+        return str(error)
     return ""

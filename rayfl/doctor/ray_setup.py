@@ -20,7 +20,7 @@ class RayFacts:
     Attributes:
         address: The cluster that a run with `--address auto` or RAY_ADDRESS would join; empty if there is none.
         named: Whether RAY_ADDRESS names it.
-        unreachable: Why nothing can be reached there; empty if a cluster answers.
+        unreachable: Why no cluster can be joined there, and after a colon what to do; empty if one can.
         auth_mode: RAY_AUTH_MODE; empty if it is not set.
         token_from: Where a token was found, never the token itself; empty if there is none.
         temporary: Ray's folder for sessions.
@@ -68,11 +68,13 @@ def _cluster(facts: RayFacts) -> Check:
     by = "RAY_ADDRESS" if facts.named else "a local cluster"
     if not facts.unreachable:
         return Check(GROUP, "cluster", f"answers at {facts.address} ({by})")
+    found, _, remedy = facts.unreachable.partition(": ")
     if facts.named:
-        remedy = "start it, correct RAY_ADDRESS, or unset it to run on this machine"
-        return Check(GROUP, "cluster", f"RAY_ADDRESS: {facts.unreachable}", "problem", remedy)
+        return Check(GROUP, "cluster", f"RAY_ADDRESS: {found}", "problem", remedy)
+    if "token" in found:
+        return Check(GROUP, "cluster", found, "warning", remedy)
     remedy = "a cluster has ended without `ray stop`: run `ray stop`"
-    return Check(GROUP, "cluster", f"{by}: {facts.unreachable}", "warning", remedy)
+    return Check(GROUP, "cluster", f"{by}: {found}", "warning", remedy)
 
 
 def _token(facts: RayFacts) -> Check:

@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent import futures
 
 import grpc
 import pytest
@@ -61,6 +62,37 @@ def test_another_answer_is_awaited_for_ten_seconds_at_most() -> None:
     assert 2 * connection.REACH_TIMEOUT_S <= 10
 
 
+@pytest.fixture
+def guarded_port() -> Iterator[int]:
+    """A server that accepts no token, as a Ray cluster with another one."""
+
+    def refuse(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "InvalidAuthToken")
+        raise AssertionError("abort raises")
+
+    server = grpc.server(futures.ThreadPoolExecutor(1))
+    service, method = CLUSTER_ID.strip("/").split("/")
+    handler = grpc.unary_unary_rpc_method_handler(refuse)
+    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {method: handler})])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield port
+    server.stop(None).wait()
+
+
+@pytest.mark.parametrize("mode", ["", "token"])
+def test_a_cluster_with_another_token_is_said_to_want_its_own(
+    mode: str, guarded_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    said = f"the Ray cluster at 127.0.0.1:{guarded_port} wants the token that it was started with: set RAY_AUTH_MODE="
+    assert said in error_at(f"127.0.0.1:{guarded_port}")
+
+
+def test_text_that_is_no_address_is_said_to_be_none() -> None:
+    assert "'nonsense' is not the address of a Ray cluster: write host:port" in error_at("nonsense")
+
+
 def test_ray_client_is_refused_with_what_to_do_instead() -> None:
     assert "too slow for models: run on the cluster with --address auto" in error_at("ray://127.0.0.1:10001")
 
@@ -114,7 +146,7 @@ def test_the_cluster_that_is_connected_may_be_named_in_several_ways() -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_a_real_head_node_answers_like_one() -> None:
-    assert connection._answers_like_ray(ray.get_runtime_context().gcs_address)
+    assert connection._answer(ray.get_runtime_context().gcs_address) is grpc.StatusCode.OK
 
 
 def test_a_program_without_a_cluster_is_told_what_a_submitted_run_needs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -118,8 +118,9 @@ def test_ray_that_is_missing_or_broken_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "state", "remedy"),
     [
-        ({"address": "h:1", "named": True, "unreachable": "no answer"}, "cluster", "problem", "RAY_ADDRESS"),
-        ({"address": "h:1", "unreachable": "no answer"}, "cluster", "warning", "`ray stop`"),
+        ({"address": "h:1", "named": True, "unreachable": "no answer: start one"}, "cluster", "problem", "start one"),
+        ({"address": "h:1", "unreachable": "no answer: start one"}, "cluster", "warning", "`ray stop`"),
+        ({"address": "h:1", "unreachable": "wants a token: set it"}, "cluster", "warning", "set it"),
         ({"auth_mode": "token"}, "token", "problem", "ray get-auth-token"),
         ({"sessions": 50}, "sessions", "warning", "rm -r /tmp/ray/session_*"),
         ({"sessions_size": int(9 * GB)}, "sessions", "warning", "rm -r /tmp/ray/session_*"),
@@ -129,6 +130,13 @@ def test_what_is_wrong_with_ray_has_a_remedy(change: dict[str, object], name: st
     (found,) = [check for check in ray_checks(replace(RAY, **change)) if check.state != "ok"]  # type: ignore[arg-type]
     assert (found.name, found.state) == (name, state)
     assert remedy in found.remedy
+
+
+def test_an_address_that_cannot_be_joined_is_said_without_what_to_do_twice() -> None:
+    unreachable = "no Ray cluster answers at h:1 ([Errno 111] Connection refused): check the address"
+    check = next(ray_checks(replace(RAY, address="h:1", named=True, unreachable=unreachable)))
+    assert check.found == "RAY_ADDRESS: no Ray cluster answers at h:1 ([Errno 111] Connection refused)"
+    assert check.remedy == "check the address"
 
 
 def test_a_token_is_located_and_never_shown(tmp_path: Path) -> None:
