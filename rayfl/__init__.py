@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rayfl.cluster.handle import Handle, attach
     from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
-    from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
+    from rayfl.errors import ClientError, DataError, DivergenceError, RayflError, ScenarioError
     from rayfl.figures.comparison import Comparison, compare
     from rayfl.figures.plot import plot
     from rayfl.grid.carrying_out import GridResult, grid
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Callback",
+    "ClientError",
     "Comparison",
     "DataError",
     "DivergenceError",
@@ -47,6 +48,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Callback": "rayfl.callbacks.callback",
+    "ClientError": "rayfl.errors",
     "Comparison": "rayfl.figures.comparison",
     "DataError": "rayfl.errors",
     "DivergenceError": "rayfl.errors",

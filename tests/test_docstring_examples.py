@@ -22,6 +22,7 @@ OWN_SCHEDULE = "works only inside a running schedule; examples/own_schedule.py u
 MADE_BY_RAYFL = "rayfl makes it for a schedule while a scenario runs"
 
 WITHOUT_EXAMPLE = {
+    "rayfl.ClientError": "the code of a client has to fail, and its traceback depends on the machine",
     "rayfl.DivergenceError": "a run has to diverge, which makes NumPy warn as well",
     "rayfl.Handle": CLUSTER,
     "rayfl.__version__": "a string",

@@ -18,7 +18,7 @@ EXAMPLES = PACKAGE.parent / "examples"
 
 PUBLIC = {
     "rayfl": """
-        Callback Comparison DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario
+        Callback ClientError Comparison DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario
         ScenarioError Session __version__ attach compare grid load_scenario plot run submit
     """,
     "rayfl.algorithms": """

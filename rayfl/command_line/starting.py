@@ -106,7 +106,9 @@ def starter(name: str, data: str = "femnist", algorithm: str | None = None) -> d
     from rayfl.config.loading import load_scenario
     from rayfl.registry import nearest
 
-    if not name.isidentifier() or keyword.iskeyword(name) or name in sys.stdlib_module_names:
+    if name in sys.stdlib_module_names:
+        raise ScenarioError(f"name: Python already has a module '{name}'; choose another name")
+    if not name.isidentifier() or keyword.iskeyword(name):
         raise ScenarioError(f"name: '{name}' is not a valid name for your module; use letters, digits and underscores")
     if algorithm is not None and algorithm not in algorithms:
         raise ScenarioError(f"--algorithm: unknown algorithm '{algorithm}'; {nearest(algorithm, algorithms)}")

@@ -54,7 +54,9 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
     if str(name) not in known:
         from rayfl.registry import nearest  # takes longer to load than the shell's completion should
 
-        raise ScenarioError(f"no {kind} '{name}'; {nearest(str(name), known)} (or give a path ending in .toml)")
+        similar = nearest(str(name), known)
+        hint = "`rayfl list` lists all" if similar.startswith("known: ") else similar
+        raise ScenarioError(f"no {kind} '{name}'; {hint} (or give a path ending in .toml)")
     return known[str(name)]
 
 

@@ -84,7 +84,7 @@ def test_nothing_is_overwritten(existing: str, tmp_path: Path, capsys: pytest.Ca
     [
         (["my-method"], "name: 'my-method' is not a valid name for your module"),
         (["class"], "name: 'class' is not a valid name"),
-        (["random"], "name: 'random' is not a valid name"),
+        (["random"], "name: Python already has a module 'random'; choose another name"),
         (["torch"], "name: Python already has a module 'torch'"),
         (["mine", "--algorithm", "fedprx"], "--algorithm: unknown algorithm 'fedprx'; did you mean 'fedprox'"),
     ],

@@ -137,6 +137,11 @@ def test_an_unknown_name_offers_the_nearest(folder: Path) -> None:
     assert "or give a path ending in .toml" in str(caught.value)
 
 
+def test_a_name_unlike_any_other_is_told_where_all_are_listed(folder: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"^no scenario 'zzz'; `rayfl list` lists all \(or give a path"):
+        load_scenario("zzz")
+
+
 def test_a_path_to_nothing_is_named(folder: Path) -> None:
     with pytest.raises(ScenarioError, match=r"no scenario file 'not/there.toml'"):
         load_scenario("not/there.toml")
