@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -42,6 +43,8 @@ html_theme_options = {
     "source_branch": "main",
     "source_directory": "docs/",
 }
+html_static_path = ["_static"]
+html_css_files = ["formulas.css"]
 templates_path: list[str] = []
 
 REPOSITORY = "https://github.com/rayfl/rayfl/blob/main"
@@ -54,6 +57,8 @@ myst_dmath_double_inline = True
 
 # Notebooks are MyST Markdown, which Jupyter opens with jupytext. Each build runs the ones that have changed.
 nb_execution_mode = "force"
+# The kernel is this build's Python, whatever kernels the machine knows; it does not warn that it listens on loopback.
+os.environ["JUPYTER_PATH"] = str(HERE / "jupyter")
 # generous: a machine may be busy
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
