@@ -26,7 +26,7 @@ _Keys = dict[str, list[str]]
 def keys_by_section() -> _Keys:
     """The keys of every section: `{"": ["seed=", "data.", ...], "data": ["clients=", ...]}`.
 
-    Loading the schema takes most of a second of CPU time, so the keys are cached until a file of the schema changes.
+    Loading the schema takes about half a second of CPU time, so the keys are cached until a file of the schema changes.
 
     Returns:
         The last part of each key, with `=` behind a value's and `.` behind a section's, by the section's dotted path.
@@ -39,9 +39,8 @@ def keys_by_section() -> _Keys:
             keys: _Keys = cached["keys"]
             return keys
     keys = keys_of_schema()
-    with contextlib.suppress(
-        OSError
-    ):  # a home that cannot be written to: the next completion takes as long as this one
+    # where nothing can be written, the next completion takes as long as this one
+    with contextlib.suppress(OSError):
         cache.parent.mkdir(parents=True, exist_ok=True)
         write_json(cache, {"stamp": stamp, "keys": keys})
     return keys
