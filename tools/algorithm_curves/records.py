@@ -1,0 +1,50 @@
+"""Runs that are kept: the scenario, and of each evaluated round what the pictures need."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+
+import rayfl
+from rayfl.durable import atomic_write, write_json
+from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE
+from tools.algorithm_curves.settings import SETTINGS, Curve, scenario
+
+ENVIRONMENT_FILE = "environment.json"
+ASKED_FILE = "asked.json"
+"""The scenario without what rayfl adds to it, so that later defaults do not make a run another one."""
+
+KEPT_COLUMNS = ("phase", "round", "round_in_phase", "train_loss", "bytes", "transfers")
+KEPT_FACTS = ("data", "headline", "rayfl", "torch")
+
+
+def is_kept(curve: Curve, records: Path) -> bool:
+    """Whether the records hold a run of the curve's scenario as it is now."""
+    path = records / curve.name / ASKED_FILE
+    return path.is_file() and json.loads(path.read_text(encoding="utf-8")) == scenario(curve)
+
+
+def run(curve: Curve, records: Path) -> None:
+    """Runs a curve's scenario in this process and keeps it, as a folder that `rayfl.plot` reads.
+
+    Args:
+        curve: The curve.
+        records: The folder of all records.
+    """
+    with tempfile.TemporaryDirectory(prefix="rayfl-") as folder:
+        result = rayfl.run(scenario(curve), backend="inline", out=folder, console=Console(quiet=True))
+        kept = records / curve.name
+        kept.mkdir(parents=True, exist_ok=True)
+        columns = (*KEPT_COLUMNS, SETTINGS[curve.setting].metric)
+        with atomic_write(kept / METRICS_FILE) as path:
+            rows = ({name: row[name] for name in columns} for row in result.metrics.to_pylist())
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        facts = json.loads((result.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
+        write_json(kept / ENVIRONMENT_FILE, {name: facts[name] for name in KEPT_FACTS if name in facts})
+        shutil.copyfile(result.directory / SCENARIO_FILE, kept / SCENARIO_FILE)
+        # last: the run is kept once this is there
+        write_json(kept / ASKED_FILE, scenario(curve))
