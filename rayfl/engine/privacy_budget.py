@@ -92,7 +92,7 @@ class PrivacyBudget:
     def charge_to(self, charges: Charges) -> None:
         """Charges every later round in a ledger, and counts rounds that were charged but have to be repeated."""
         self._charges = charges
-        self._repeated.book(charged.spent for charged in charges.in_vain)
+        self._repeated.book(charged.spent for charged in charges.discarded)
 
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
         """Decides who takes part in a round, and counts what they will spend, first in the ledger if there is one."""
@@ -104,7 +104,7 @@ class PrivacyBudget:
 
     def _within_targets(self, index: RoundIndex, cohort: Sequence[int]) -> Admission | None:
         """Ends a run before a round that would exceed a target, as unplanned rounds were charged after a stop."""
-        if self._charges is None or not self._charges.in_vain:
+        if self._charges is None or not self._charges.discarded:
             return None
         last, dp = self._charges.last_round, self._phases[index.phase].local.dp
         if last is not None and index.round > last:

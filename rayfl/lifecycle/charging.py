@@ -11,7 +11,7 @@ from rayfl.engine.job import Job, Session
 from rayfl.privacy.charges import Charges
 from rayfl.privacy.clients.targets import last_round_within_targets
 from rayfl.privacy.release_ledger import ReleaseLedger
-from rayfl.report.in_vain import beside
+from rayfl.report.discarded_rounds import beside
 from rayfl.report.privacy import PrivacyRecords
 
 
@@ -41,16 +41,16 @@ def begin_to_charge(
     """
     after = session.committed()[0]
     ledger.begin(after)
-    in_vain = ledger.in_vain(after)
+    discarded = ledger.discarded(after)
     last = None
-    if in_vain:
-        privacy.charge_in_vain(in_vain)
+    if discarded:
+        privacy.charge_discarded(discarded)
         if job.client_plan:
-            last = last_round_within_targets(job.scenario, job.client_plan, job.result.population.sizes, in_vain)
-    if after or in_vain:
+            last = last_round_within_targets(job.scenario, job.client_plan, job.result.population.sizes, discarded)
+    if after or discarded:
         said = (
             f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "
-            f"uninterrupted run; epsilon counts all releases{beside(in_vain)}"
+            f"uninterrupted run; epsilon counts all releases{beside(discarded)}"
         )
         console.print(Text(said, style="yellow"), soft_wrap=True)
-    session.charge_to(Charges(ledger, in_vain, last))
+    session.charge_to(Charges(ledger, discarded, last))

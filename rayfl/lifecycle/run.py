@@ -258,7 +258,7 @@ class Run:
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)
         if self._ledger is not None:
-            self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done))
+            self._privacy.charge_discarded(self._ledger.discarded(self._seen.done))
         self._privacy.finish(self._records)
         self._records.close()
         metrics = self._records.metrics_table()
@@ -276,7 +276,7 @@ class Run:
         if self._ledger is None or not self._goes_on:
             return
         with suppress(ResourceError):  # resuming the run reports an unreadable ledger
-            if self._privacy.charge_in_vain(self._ledger.in_vain(self._seen.done)) and write:
+            if self._privacy.charge_discarded(self._ledger.discarded(self._seen.done)) and write:
                 self._privacy.write()
 
     def _check_joins(self, session: Session) -> None:

@@ -13,10 +13,10 @@ class Charges:
 
     Attributes:
         ledger: The ledger in which every round is charged before it begins.
-        in_vain: Rounds that were charged earlier but are no longer part of the run, such as repeated ones.
+        discarded: Rounds that were charged earlier but are no longer part of the run, such as repeated ones.
         last_round: The last round that `phases.N.dp.target_epsilon` permits in addition to those; None for no limit.
     """
 
     ledger: ReleaseLedger
-    in_vain: tuple[ChargedRound, ...] = ()
+    discarded: tuple[ChargedRound, ...] = ()
     last_round: int | None = None

@@ -121,7 +121,7 @@ class ReleaseLedger:
             }
         )
 
-    def in_vain(self, after: int) -> tuple[ChargedRound, ...]:
+    def discarded(self, after: int) -> tuple[ChargedRound, ...]:
         """Returns the rounds that were charged but have no part in the model after a round: repeated or lost ones.
 
         Args:

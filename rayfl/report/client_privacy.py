@@ -11,7 +11,7 @@ from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.privacy.clients.statement import ClientAccount, client_statement
 from rayfl.privacy.json_number import json_number
 from rayfl.privacy.release_ledger import ChargedRound
-from rayfl.report.in_vain import beside, described
+from rayfl.report.discarded_rounds import beside, described
 
 COLUMN = "client_epsilon"
 
@@ -31,7 +31,7 @@ class ClientPrivacy:
         self._parts = job.scenario, job.client_plan, job.result.population.sizes
         self._account = ClientAccount(*self._parts)
         self._round, self._ended = 0, ""
-        self._in_vain: Sequence[ChargedRound] = ()
+        self._discarded: Sequence[ChargedRound] = ()
 
     def add(self, event: Event) -> Event:
         """Takes in one event and returns it; an evaluation gets the score `client_epsilon`."""
@@ -51,9 +51,9 @@ class ClientPrivacy:
         """See `EventConsumer`."""
         self._round = state["round"]
 
-    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
-        """See `SamplePrivacy.charge_in_vain`."""
-        self._in_vain = rounds
+    def charge_discarded(self, rounds: Sequence[ChargedRound]) -> None:
+        """See `SamplePrivacy.charge_discarded`."""
+        self._discarded = rounds
         self._account = ClientAccount(*self._parts, rounds)
 
     def end_early(self, reason: str) -> None:
@@ -68,10 +68,10 @@ class ClientPrivacy:
             return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
         epsilon = json_number(self._account.epsilon(last))
         said = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
-        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}{beside(self._in_vain)}"
+        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}{beside(self._discarded)}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """The table `clients` of privacy.json; see `SamplePrivacy.content`."""
-        last = self._round if self._in_vain else max(self._round, model_round or 0)
-        statement = client_statement(*self._parts, last, self._in_vain)
-        return {**statement, "ended_early": self._ended or None, **described(self._in_vain)}
+        last = self._round if self._discarded else max(self._round, model_round or 0)
+        statement = client_statement(*self._parts, last, self._discarded)
+        return {**statement, "ended_early": self._ended or None, **described(self._discarded)}

@@ -34,7 +34,7 @@ class PrivacyRecords:
         self._path = folder / PRIVACY_FILE
         self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
         self._clients = ClientPrivacy(job) if job.client_plan else None
-        self._in_vain: Sequence[ChargedRound] = ()
+        self._discarded: Sequence[ChargedRound] = ()
 
     def state(self) -> dict[str, Any]:
         """See `EventConsumer`."""
@@ -57,13 +57,13 @@ class PrivacyRecords:
             self.write()
         return event
 
-    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> bool:
+    def charge_discarded(self, rounds: Sequence[ChargedRound]) -> bool:
         """Counts rounds that a ledger charges but the run does not use; returns whether they have changed."""
-        if rounds == self._in_vain:
+        if rounds == self._discarded:
             return False
-        self._in_vain = rounds
+        self._discarded = rounds
         for followed in self._followed().values():
-            followed.charge_in_vain(rounds)
+            followed.charge_discarded(rounds)
         return True
 
     def stopped(self, stop: Stop, decided_by: str | None) -> None:

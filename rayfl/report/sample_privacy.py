@@ -19,7 +19,7 @@ from rayfl.privacy.samples.accounting import accountant_of
 from rayfl.privacy.samples.client_epsilons import ClientEpsilons
 from rayfl.privacy.samples.planning import PlannedPhase
 from rayfl.privacy.samples.statement import NOT_COVERED, sampling, statement
-from rayfl.report.in_vain import beside, described
+from rayfl.report.discarded_rounds import beside, described
 from rayfl.report.plain_events import plain_round, plain_spending, round_from, spending_from
 from rayfl.report.records import Records
 
@@ -51,7 +51,7 @@ class SamplePrivacy:
         self._round, self._ended = 0, ""
         self._phase, self._accountant_of_clients = "", ""
         self._left_out: set[int] = set()
-        self._in_vain: Sequence[ChargedRound] = ()
+        self._discarded: Sequence[ChargedRound] = ()
 
     @property
     def covered(self) -> bool:
@@ -90,10 +90,10 @@ class SamplePrivacy:
                     return replace(event, scores={**event.scores, "epsilon": self._epsilons.maximum()})
         return event
 
-    def charge_in_vain(self, rounds: Sequence[ChargedRound]) -> None:
+    def charge_discarded(self, rounds: Sequence[ChargedRound]) -> None:
         """Counts charged rounds that the run does not use, replacing those counted before."""
-        self._in_vain = rounds
-        self._epsilons.charge_in_vain(charged.spent for charged in rounds)
+        self._discarded = rounds
+        self._epsilons.charge_discarded(charged.spent for charged in rounds)
 
     def end_early(self, reason: str) -> None:
         """Records why the run ended before its last round."""
@@ -117,7 +117,7 @@ class SamplePrivacy:
         if not self.covered:
             return f"privacy: example-level, {delta}; {sampling(self._phases)}"
         largest, median = self._epsilons.maximum(), self._epsilons.median()
-        after = f"after round {self._round}{beside(self._in_vain)}"
+        after = f"after round {self._round}{beside(self._discarded)}"
         return f"privacy: example-level epsilon {largest:.4g} (median {median:.4g}), {delta}, {after}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
@@ -134,9 +134,9 @@ class SamplePrivacy:
             "left_out": _named(sorted(self._left_out)),
             "ended_early": self._ended or None,
             "notes": list(self._notes),
-            **described(self._in_vain),
+            **described(self._discarded),
         }
-        if model_round is not None and model_round > self._round and not self._in_vain:
+        if model_round is not None and model_round > self._round and not self._discarded:
             content["notes"].append(
                 f"the run ended before it reported the privacy spent in rounds {self._round + 1} to {model_round}: the "
                 f"saved model is from round {model_round}, and its epsilon is larger than this"
@@ -168,7 +168,7 @@ class SamplePrivacy:
         if self._accountant_of_clients:
             found["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
-        if server is not None and self._in_vain:
+        if server is not None and self._discarded:
             return found | {
                 "server_samples": "unknown: the ledger, which counts repeated rounds, covers clients' samples only"
             }

@@ -78,7 +78,7 @@ def test_a_run_with_secure_noise_is_not_replayed_when_a_host_dies_but_resumed_an
     assert entries(folder) == [*begun, [after], *range(after + 1, 5)]
     assert [row["round"] for row in read_rows(folder)] == [1, 2, 3, 4]
     samples = json.loads((folder / "privacy.json").read_text())["samples"]
-    assert samples["charged_in_vain"]["rounds"] == [round for round in begun[1:] if round > after]
+    assert samples["charged_but_discarded"]["rounds"] == [round for round in begun[1:] if round > after]
     charged = [round for round in entries(folder) if isinstance(round, int)]
     taken = Counter(client for round in charged for client in cohorts[round - 1])
     assert samples["epsilon"]["maximum"] == pytest.approx(of_samples(taken), rel=1e-6)

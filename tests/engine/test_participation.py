@@ -165,7 +165,7 @@ def test_a_round_below_its_quorum_is_given_up() -> None:
     model, rounds = run(job)
     assert np.array_equal(model, job.initial_models[0].vector)
     assert [done.client_updates for done in rounds] == [0] * PLAIN.rounds
-    assert rounds[-1].traffic.up_bytes == BYTES * 3  # of those who answered in time, in vain
+    assert rounds[-1].traffic.up_bytes == BYTES * 3  # of those that answered in time, and were discarded
     assert rounds[-1].traffic.down_bytes == BYTES * sum(map(len, PARTIAL))
 
 

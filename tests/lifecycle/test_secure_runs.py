@@ -145,14 +145,14 @@ def test_a_round_that_was_charged_stays_charged_though_the_process_is_killed_bef
     monkeypatch.setattr(_InlineWorker, "call", call)
     take_for_lost(folder)
     assert entries(folder) == [[0], 1, 2, 3, 4]
-    assert privacy(tmp_path / "run")["samples"]["charged_in_vain"]["rounds"] == [4]
+    assert privacy(tmp_path / "run")["samples"]["charged_but_discarded"]["rounds"] == [4]
     with (folder / "ledger.jsonl").open("a") as ledger:
         ledger.write('{"round": 5, "cli')  # of a round that never began
     run(folder)
     assert entries(folder) == [[0], 1, 2, 3, 4, [2], 3, 4, 5]
     assert [row["round"] for row in read_rows(folder)] == [1, 2, 3, 4, 5]
     samples = privacy(folder)["samples"]
-    assert samples["charged_in_vain"]["rounds"] == [3, 4]
+    assert samples["charged_but_discarded"]["rounds"] == [3, 4]
     expected = of_samples(Counter(dict.fromkeys(COHORT, 5 + 2)))
     assert samples["epsilon"]["maximum"] == pytest.approx(expected, rel=1e-6)
     assert read_rows(folder)[-1]["epsilon"] == pytest.approx(expected, rel=1e-6)
@@ -171,7 +171,7 @@ def test_clients_are_charged_for_rounds_that_are_repeated(cohort: Any, tmp_path:
         event, times = GaussianDpEvent(1.5), 4
     clients = privacy(tmp_path)["clients"]
     assert clients["epsilon"] == pytest.approx(epsilon(LATTICE_ORDERS, (event, times)), rel=1e-6)
-    assert clients["charged_in_vain"]["rounds"] == [3]
+    assert clients["charged_but_discarded"]["rounds"] == [3]
     assert read_rows(tmp_path)[-1]["client_epsilon"] == pytest.approx(clients["epsilon"])
 
 
@@ -185,7 +185,7 @@ def test_a_run_may_be_stopped_more_than_once_and_one_that_has_ended_be_extended(
     assert entries(tmp_path) == [[0], 1, 2, 3, [2], 3, [2], 3, 4, 5, [5], 6]
     assert [row["round"] for row in read_rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
     samples = privacy(tmp_path)["samples"]
-    assert samples["charged_in_vain"]["rounds"] == [3, 3]
+    assert samples["charged_but_discarded"]["rounds"] == [3, 3]
     taken = Counter(dict.fromkeys(COHORT, 2)) + Counter({4: 2, 7: 2 + 2})
     assert samples["epsilon"]["maximum"] == pytest.approx(of_samples(taken), rel=1e-6)
 
@@ -197,7 +197,7 @@ def test_a_run_that_ends_early_is_charged_for_all_that_began(tmp_path: Path) -> 
     run(tmp_path, console=Console(width=1000, file=said))
     assert "has no checkpoint: the run starts over" in said.getvalue()
     assert entries(tmp_path) == [[0], 1, 2, 3, [0], 1, 2, 3, 4, 5]
-    assert privacy(tmp_path)["samples"]["charged_in_vain"]["rounds"] == [1, 2, 3]
+    assert privacy(tmp_path)["samples"]["charged_but_discarded"]["rounds"] == [1, 2, 3]
 
 
 def test_a_round_that_was_submitted_ahead_of_an_early_end_is_charged(
@@ -209,7 +209,7 @@ def test_a_round_that_was_submitted_ahead_of_an_early_end_is_charged(
     rayfl.run(tables(SAMPLES), backend="inline", folder=tmp_path, callbacks=[stops], console=Console(quiet=True))
     assert entries(tmp_path) == [[0], 1, 2, 3]
     samples = privacy(tmp_path)["samples"]
-    assert (samples["rounds"], samples["charged_in_vain"]["rounds"]) == (2, [3])
+    assert (samples["rounds"], samples["charged_but_discarded"]["rounds"]) == (2, [3])
     assert samples["epsilon"]["maximum"] == pytest.approx(of_samples(Counter(dict.fromkeys(COHORT, 3))), rel=1e-6)
 
 
@@ -252,7 +252,7 @@ def test_a_run_ends_before_the_round_that_would_exceed_its_target(level: str, tm
     assert said in content["ended_early"]
     spent = content["epsilon"]["maximum"] if level == "samples" else content["epsilon"]
     assert 3.9 < spent <= 4.0
-    assert content["charged_in_vain"]["rounds"] == [3, 4]
+    assert content["charged_but_discarded"]["rounds"] == [3, 4]
 
 
 def test_a_damaged_checkpoint_and_what_records_hold_beyond_the_one_before_are_left(tmp_path: Path) -> None:

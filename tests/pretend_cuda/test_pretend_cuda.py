@@ -1,4 +1,4 @@
-"""What training on CUDA does, shown on a machine without a GPU: nothing mixes devices, and no step waits in vain."""
+"""Training on CUDA, shown on a machine without a GPU: devices are never mixed, and no step waits needlessly."""
 
 from __future__ import annotations
 

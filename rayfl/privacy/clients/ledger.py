@@ -62,7 +62,7 @@ class ClientLedger:
         scenario: The scenario.
         noise: The noise multiplier of each phase; None for those without `dp`.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged in addition to those of the run.
+        discarded: Rounds that were charged in addition to those of the run.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class ClientLedger:
         scenario: Scenario,
         noise: Sequence[float | None],
         sizes: np.ndarray,
-        in_vain: Sequence[ChargedRound] = (),
+        discarded: Sequence[ChargedRound] = (),
     ) -> None:
-        self._scenario, self._noise, self._sizes, self._in_vain = scenario, noise, sizes, in_vain
+        self._scenario, self._noise, self._sizes, self._discarded = scenario, noise, sizes, discarded
         self._counted: dict[int, tuple[int, np.ndarray]] = {}
 
     def with_noise(self, noise: Sequence[float | None]) -> ClientLedger:
         """Returns the same rounds with other noise; the participants are not drawn again."""
-        other = ClientLedger(self._scenario, noise, self._sizes, self._in_vain)
+        other = ClientLedger(self._scenario, noise, self._sizes, self._discarded)
         other._counted = self._counted
         return other
 
@@ -91,14 +91,14 @@ class ClientLedger:
         first = 1
         for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._noise, strict=True)):
             rounds = max(0, min(phase.rounds, round - first + 1))
-            in_vain = [charged for charged in self._in_vain if charged.phase == number]
-            if noise is not None and (rounds or in_vain):
+            discarded = [charged for charged in self._discarded if charged.phase == number]
+            if noise is not None and (rounds or discarded):
                 release = release_of(phase, noise, len(self._sizes))
                 if knows_participants(phase):
                     times = self._participations(number, first, rounds)
-                    known.append((release, times + _takers(in_vain, len(self._sizes))))
+                    known.append((release, times + _takers(discarded, len(self._sizes))))
                 else:
-                    everybody[release] += rounds + len(in_vain)
+                    everybody[release] += rounds + len(discarded)
             first += phase.rounds
         if known:
             # avoids dividing by a noise of zero

@@ -56,15 +56,15 @@ class ClientAccount:
         scenario: The scenario.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged in addition to those of the run; they count for any round.
+        discarded: Rounds that were charged in addition to those of the run; they count for any round.
     """
 
     def __init__(
-        self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, in_vain: Sequence[ChargedRound] = ()
+        self, scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, discarded: Sequence[ChargedRound] = ()
     ) -> None:
         self._scenario, self._plan, self._num_clients = scenario, plan, len(sizes)
-        self._ledger = ClientLedger(scenario, plan.noise, sizes, in_vain)
-        self._in_vain = Counter(charged.phase for charged in in_vain)
+        self._ledger = ClientLedger(scenario, plan.noise, sizes, discarded)
+        self._discarded = Counter(charged.phase for charged in discarded)
 
     @property
     def relation(self) -> Relation:
@@ -84,7 +84,7 @@ class ClientAccount:
         found, first = [], 1
         phases = zip(self._scenario.phases, self._plan.mechanisms, strict=True)
         for number, (phase, mechanism) in enumerate(phases):
-            at_server, begun = phase.pool == "server", first <= round or self._in_vain[number]
+            at_server, begun = phase.pool == "server", first <= round or self._discarded[number]
             if mechanism is None and not at_server and phase.rounds and begun:
                 found.append(phase.name)
             first += phase.rounds
@@ -99,7 +99,7 @@ class ClientAccount:
         first = 1
         for number, (phase, noise) in enumerate(zip(self._scenario.phases, self._plan.noise, strict=True)):
             rounds, first = max(0, min(phase.rounds, round - first + 1)), first + phase.rounds
-            rounds += self._in_vain[number]
+            rounds += self._discarded[number]
             if noise is None or not rounds:
                 continue
             rate = expected_cohort_size(phase, self._num_clients) / num_clients
@@ -114,7 +114,7 @@ class ClientAccount:
 
 
 def client_statement(
-    scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int, in_vain: Sequence[ChargedRound] = ()
+    scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, round: int, discarded: Sequence[ChargedRound] = ()
 ) -> dict[str, Any]:
     """Returns the client-level privacy of a run after a round, as plain data.
 
@@ -123,9 +123,9 @@ def client_statement(
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
         round: The last committed round, counted over the scenario.
-        in_vain: See `ClientAccount`.
+        discarded: See `ClientAccount`.
     """
-    account = ClientAccount(scenario, plan, sizes, in_vain)
+    account = ClientAccount(scenario, plan, sizes, discarded)
     private = [
         (phase, mechanism) for phase, mechanism in zip(scenario.phases, plan.mechanisms, strict=True) if mechanism
     ]

@@ -14,7 +14,7 @@ from rayfl.privacy.release_ledger import ChargedRound
 
 
 def last_round_within_targets(
-    scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, in_vain: Sequence[ChargedRound]
+    scenario: Scenario, plan: ClientPlan, sizes: np.ndarray, discarded: Sequence[ChargedRound]
 ) -> int | None:
     """Returns the last round after which no phase has exceeded its target; None if none ever does.
 
@@ -22,9 +22,9 @@ def last_round_within_targets(
         scenario: The scenario.
         plan: How it hides clients.
         sizes: int64 [clients], the number of training samples of each client.
-        in_vain: Rounds that were charged in addition to those of the run.
+        discarded: Rounds that were charged in addition to those of the run.
     """
-    account, done = ClientAccount(scenario, plan, sizes, in_vain), 0
+    account, done = ClientAccount(scenario, plan, sizes, discarded), 0
     for phase in scenario.phases:
         rounds, done = range(done + 1, done + phase.rounds + 1), done + phase.rounds
         target = phase.settings.dp.target_epsilon if phase.settings.dp else None

@@ -27,7 +27,7 @@ class ClientEpsilons:
     def __init__(self, accountant: Accountant, num_clients: int) -> None:
         self._accountant, self._num_clients = accountant, num_clients
         self._pool = pool_number("clients", num_clients)
-        self._accounts, self._in_vain = PrivacyAccounts(), PrivacyAccounts()
+        self._accounts, self._discarded = PrivacyAccounts(), PrivacyAccounts()
         self._bounds = np.zeros(num_clients)
         self._stale: set[int] = set()
 
@@ -36,10 +36,10 @@ class ClientEpsilons:
         self._accounts.book([spent])
         self._stale.update(range(self._num_clients) if self._pool in spent else spent)
 
-    def charge_in_vain(self, spent: Iterable[SpendingByClient]) -> None:
+    def charge_discarded(self, spent: Iterable[SpendingByClient]) -> None:
         """Replaces what is counted as spent in addition to the booked rounds."""
-        self._in_vain = PrivacyAccounts()
-        self._in_vain.book(spent)
+        self._discarded = PrivacyAccounts()
+        self._discarded.book(spent)
         self._stale = set(range(self._num_clients))
 
     def spent(self) -> SpendingByClient:
@@ -82,7 +82,7 @@ class ClientEpsilons:
 
     def of(self, client: int) -> Spending:
         """Returns what a client has spent, including training on the pool of all clients' samples."""
-        others = [self._accounts.of(self._pool), self._in_vain.of(client), self._in_vain.of(self._pool)]
+        others = [self._accounts.of(self._pool), self._discarded.of(client), self._discarded.of(self._pool)]
         if not any(others):
             return self._accounts.of(client)
         total: Counter[Mechanism] = Counter(self._accounts.of(client))

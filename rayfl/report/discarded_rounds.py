@@ -18,7 +18,7 @@ def described(rounds: Sequence[ChargedRound]) -> dict[str, Any]:
     if not rounds:
         return {}
     numbers = [charged.round for charged in rounds]
-    return {"charged_in_vain": {"what": WHAT, "number": len(numbers), "rounds": numbers, "ledger": LEDGER_FILE}}
+    return {"charged_but_discarded": {"what": WHAT, "number": len(numbers), "rounds": numbers, "ledger": LEDGER_FILE}}
 
 
 def beside(rounds: Sequence[ChargedRound]) -> str:
