@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
+from rayfl.data.sources.stand_in import STAND_IN
 from rayfl.durable import atomic_write
 from rayfl.planning.headline import Headline
 
@@ -156,8 +157,8 @@ def caption_provenance(figure: Figure, provenance: Provenance) -> None:
 
     A description that does not fit is shortened; environment.json has it in full.
     """
-    generated = provenance.source == "generated"
-    source = f"{GENERATED_DATA}: " if generated else "Data: "
+    stands_in = provenance.description.startswith(STAND_IN)
+    source = "" if stands_in else "Generated data: " if provenance.source == "generated" else "Data: "
     width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
     caption = textwrap.shorten(source + provenance.description, width, placeholder=" …")
     figure.supxlabel(caption, fontsize=7.5, color="#555555", parse_math=False)

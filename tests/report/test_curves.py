@@ -16,6 +16,7 @@ from tests.report.evaluations import ACCURACY
 
 FILES = Provenance("files", "FEMNIST of 190 writers")
 GENERATED = Provenance("generated", "handwriting of 40 writers")
+STAND_IN = Provenance("generated", "Stand-in for FEMNIST (generated handwriting), not real data: no files")
 ONE_PHASE = [PhaseSpan("federated", "parallel", 1, 10)]
 
 
@@ -65,7 +66,8 @@ def test_lines_hold_the_metrics_as_they_are(tmp_path: Path, figures: list[Figure
     ("provenance", "text"),
     [
         (FILES, "Data: FEMNIST of 190 writers"),
-        (GENERATED, "Generated stand-in, not real data: handwriting of 40 writers"),
+        (GENERATED, "Generated data: handwriting of 40 writers"),
+        (STAND_IN, "Stand-in for FEMNIST (generated handwriting), not real data: no files"),
     ],
 )
 def test_the_caption_says_what_the_data_was(
@@ -81,7 +83,7 @@ def test_a_long_description_of_generated_data_is_one_small_line_that_fits(
     long = Provenance("generated", "handwriting of 40 writers with strokes of their own, " * 20)
     draw_curves(metrics([1], [0.1], [3.0]), ACCURACY, ONE_PHASE, "title", long, tmp_path / "c.png")
     text = figures[0].get_supxlabel()
-    assert text.startswith("Generated stand-in, not real data: handwriting")
+    assert text.startswith("Generated data: handwriting")
     assert "\n" not in text
     (caption,) = [artist for artist in figures[0].texts if artist.get_text() == text]
     assert float(caption.get_fontsize()) < 8

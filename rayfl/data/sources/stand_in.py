@@ -14,6 +14,9 @@ Source = Literal["auto", "files", "generated"]
 """`auto` reads the files if it finds any and otherwise generates; `files` reads them or fails; `generated` never looks
 for files."""
 
+STAND_IN = "Stand-in for"
+"""How the description of a stand-in begins."""
+
 
 def files_or_generated(
     source: Source,
@@ -53,6 +56,6 @@ def files_or_generated(
     why = "data.source is 'generated'" if source == "generated" else f"no files in {folders[0]}"
     stand_in = generate()
     remedy = get.replace("get it", "get the real data")
-    notice = f"Stand-in for {title} (generated {kind}), not real data: {why}; {remedy}"
+    notice = f"{STAND_IN} {title} (generated {kind}), not real data: {why}; {remedy}"
     description = f"{notice}. {stand_in.provenance.description}"
     return replace(stand_in, provenance=Provenance("generated", description))
