@@ -54,7 +54,8 @@ def whole_parser(words: Sequence[str]) -> argparse.ArgumentParser:
             own = command.parser()
             for action in own._actions:
                 _add_completer(action)
-            commands.add_parser(name, help=command.summary, parents=[own], add_help=False)
+            parents = [own]  # of any class, whatever the annotation of add_parser says
+            commands.add_parser(name, help=command.summary, parents=parents, add_help=False)  # type: ignore[arg-type]
         else:
             commands.add_parser(name, help=command.summary, add_help=False)
     return parser
