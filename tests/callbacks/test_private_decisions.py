@@ -91,7 +91,7 @@ def test_who_else_ends_a_run_is_recorded_with_what_the_guarantee_is_then(
     stopped = guarantee(run(tmp_path, phases=[phase], callbacks=[StopAt(round=2)]))
     assert shorter["ended_early"] is None
     assert stopped["epsilon"] == shorter["epsilon"]
-    assert "StopAt' ended the run after round 2 (as told): epsilon is that of the rounds done" in stopped["ended_early"]
+    assert "round 2 (as told): epsilon is that of the completed rounds" in stopped["ended_early"]
     assert "callbacks read values without noise, and no account covers it" in stopped["ended_early"]
     assert level
 
