@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sphinx.application import Sphinx
 
-from extensions import algorithm_facts, docstrings, options, prose
+from extensions import algorithm_curves, algorithm_facts, docstrings, options, prose
 from extensions.generated import directive
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.presets import PRESETS
@@ -21,6 +21,8 @@ def as_markdown(words: list[str]) -> str:
         *_paper(name),
         *_in_general_form(name),
         *_text(name),
+        "## Learning curve",
+        algorithm_curves.as_markdown(name),
         "## Options",
         options.as_list(_options(name)) or "None.",
         "## What it works with",
@@ -104,6 +106,7 @@ def _files(words: list[str]) -> list[str]:
     kinds = [algorithms.resolve(name) for name in words or algorithms]
     kinds += [PRESETS[name].part()[1] for name in words if name in PRESETS]
     modules = {base.__module__ for kind in kinds for base in kind.__mro__ if base.__module__.startswith("rayfl")}
+    modules |= {"tools.algorithm_curves.settings"}
     return sorted(str(Path(str(sys.modules[name].__file__))) for name in modules)
 
 

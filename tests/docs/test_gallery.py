@@ -9,7 +9,7 @@ import pytest
 
 CHECKOUT = Path(__file__).parents[2]
 DOCS = CHECKOUT / "docs"
-FIGURES = sorted(path.name for path in (DOCS / "figures").iterdir())
+FIGURES = sorted(path.name for path in (DOCS / "figures").iterdir() if path.is_file())
 PAGES = sorted(path for path in DOCS.rglob("*.md") if "records" not in path.relative_to(DOCS).parts)
 FIGURE_LINK = re.compile(r"!\[[^\]]+\]\(\.\./figures/([^)]+)\)")
 IN_REPOSITORY = re.compile(r"\{repo\}`(?:[^`<]*<([^`>]+)>|([^`]+))`")
@@ -67,7 +67,8 @@ def test_the_documentation_names_only_files_that_the_repository_has() -> None:
     assert not absent
 
 
-def test_every_record_is_named_by_a_results_page() -> None:
-    pages = "\n".join(page.read_text(encoding="utf-8") for page in (DOCS / "results").glob("*.md"))
+def test_every_record_is_named_by_a_results_page_or_the_gallery() -> None:
+    paths = [*(DOCS / "results").glob("*.md"), DOCS / "gallery" / "index.md"]
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in paths)
     named = {Path(path).parts[2] for path in named_in_repository(pages) if path.startswith("docs/records/")}
     assert named == {path.name for path in (DOCS / "records").iterdir()}

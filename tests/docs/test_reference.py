@@ -112,6 +112,19 @@ def test_every_algorithm_has_a_page_with_a_formula_that_the_index_lists() -> Non
         assert (folder / f"{name}.md").read_text(encoding="utf-8").count("$$") >= 2, name
 
 
+def test_every_algorithm_page_has_a_learning_curve_or_says_why_it_has_none() -> None:
+    from extensions import algorithm_curves
+
+    from tools.algorithm_curves.settings import NO_CURVE
+
+    for name in algorithms:
+        text = algorithm_curves.as_markdown(name)
+        pictures = re.findall(r"^```{image} /(figures/algorithms/.+)$", text, re.MULTILINE)
+        assert bool(pictures) != (name in NO_CURVE), name
+        for place in (*pictures, *re.findall(r"{repo}`docs/(.+)`", text)):
+            assert (DOCS / place).exists(), place
+
+
 def test_an_algorithm_works_with_what_rayfl_accepts_and_gives_the_reason_otherwise() -> None:
     from extensions.algorithm_facts import support
 
