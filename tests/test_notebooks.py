@@ -70,6 +70,24 @@ def test_a_live_table_is_updated_in_place_and_the_result_is_a_table_and_its_curv
     assert outputs[1]["data"]["text/plain"].startswith("<Result scene: 4 rounds, best test accuracy ")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("_this_python")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # nbclient's own
+def test_a_comparison_and_a_plot_are_shown_once(tmp_path: Path) -> None:
+    outputs = executed(
+        [
+            "import rayfl\nfrom rich.console import Console",
+            f"result = rayfl.run({FOUR_ROUNDS!r}, backend='inline', console=Console(quiet=True))",
+            "rayfl.compare(result)",
+            "rayfl.plot(result)",
+        ],
+        tmp_path,
+    )
+    assert [output["output_type"] for output in outputs] == ["execute_result", "execute_result"], outputs
+    assert outputs[0]["data"]["text/html"].count("<table") == 1
+    assert "</svg>" in outputs[1]["data"]["image/svg+xml"]
+
+
 def test_a_result_is_short_in_words_and_survives_the_loss_of_its_folder(tmp_path: Path) -> None:
     result = rayfl.run(FOUR_ROUNDS, backend="inline", out=tmp_path, console=Console(quiet=True))
     best = max(result.metrics["test_accuracy"].to_pylist())

@@ -209,7 +209,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         text = StringIO()
-        self.show(Console(file=text, width=PIPE_WIDTH))
+        # in a notebook, rich would ignore `file` and show the tables itself
+        self.show(Console(file=text, width=PIPE_WIDTH, force_jupyter=False))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:

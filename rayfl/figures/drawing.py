@@ -6,7 +6,9 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import StringIO
 
+import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -16,8 +18,9 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from rayfl.figures.quantities import Quantity
 from rayfl.figures.series import Series
-from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, LineStyle
+from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, RC, LineStyle
 from rayfl.figures.wrapping import balanced
+from rayfl.report.curves import DRAWING
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8
@@ -58,6 +61,16 @@ class Panel:
     lines: tuple[Line, ...]
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows without `%matplotlib inline`."""
+
+    def _repr_svg_(self) -> str:
+        text = StringIO()
+        with DRAWING, matplotlib.style.context(["default", RC]):
+            self.savefig(text, format="svg")
+        return text.getvalue()
+
+
 def draw(
     panels: Sequence[Panel],
     x: Quantity,
@@ -85,7 +98,7 @@ def draw(
     each = inches / across
     height = len(rows) * (min(2.05, max(1.65, 0.62 * each)) + (titled + marked) * _TITLE_INCHES)
     height += (text.count("\n") + 1) * _CAPTION_INCHES
-    figure = Figure(figsize=(inches, height), layout="constrained")
+    figure = NotebookFigure(figsize=(inches, height), layout="constrained")
     axes_by_quantity: dict[Quantity, Axes] = {}
     grid = figure.add_gridspec(len(rows), across)
     for row, members in enumerate(rows):

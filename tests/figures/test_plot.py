@@ -119,6 +119,10 @@ def test_the_caption_claims_no_band_where_no_line_has_one(tmp_path: Path) -> Non
     assert figure.get_supxlabel().startswith("One task, averaged over 2 seeds; data:")
 
 
+def test_a_notebook_shows_the_figure_without_further_settings(runs: list[Path]) -> None:
+    assert "</svg>" in rayfl.plot(*runs)._repr_svg_()  # type: ignore[attr-defined]  # Jupyter looks for it by name
+
+
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
 def test_the_same_records_give_the_same_bytes(runs: list[Path], tmp_path: Path, suffix: str, magic: bytes) -> None:
     files = [tmp_path / f"{name}.{suffix}" for name in ("one", "other")]

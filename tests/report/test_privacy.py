@@ -85,7 +85,7 @@ def test_the_statement_names_every_aspect_of_the_guarantee(tmp_path: Path) -> No
                "randomness", "delta"}  # fmt: skip
     assert aspects <= content.keys()
     assert "replaced by a null record" in content["neighbouring_relation"]
-    assert "no amplification" in content["adversary"]
+    assert "does not amplify the privacy of a client" in content["adversary"]
     assert "the seed of noise and batches is public in the records" in content["randomness"]
     assert content["randomness"] in printed
     assert content["rounds"] == 5
