@@ -44,6 +44,8 @@ def run(curve: Curve, records: Path) -> None:
             rows = ({name: row[name] for name in columns} for row in result.metrics.to_pylist())
             path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         facts = json.loads((result.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
+        for file in facts["data"]["files"]:
+            file["path"] = Path(file["path"]).name  # the folder is that of one machine
         write_json(kept / ENVIRONMENT_FILE, {name: facts[name] for name in KEPT_FACTS if name in facts})
         shutil.copyfile(result.directory / SCENARIO_FILE, kept / SCENARIO_FILE)
         # last: the run is kept once this is there

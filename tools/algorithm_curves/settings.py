@@ -106,7 +106,7 @@ CURVES = (
     Curve("scaffold", "SCAFFOLD"),
     Curve("feddyn", "FedDyn"),
     Curve("fedexp", "FedExP"),
-    Curve("fednova", "FedNova"),
+    Curve("fednova", "FedNova", note="All clients take the same number of steps, so FedNova equals FedAvg here."),
     Curve("qfedavg", "q-FedAvg"),
     Curve("qfedsgd", "q-FedSGD", local=ONE_GRADIENT, note=ONE_GRADIENT_NOTE),
     Curve("coprefl", "CoPreFL"),
