@@ -1,6 +1,6 @@
 """SimSiam on unlabelled images, then classification with the same encoder: two tasks and networks in one scenario.
 
-    rayfl examples/self_supervised.toml
+    rayfl run examples/self_supervised.toml
 
 Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, algorithm 1.
 """

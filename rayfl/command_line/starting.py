@@ -32,7 +32,7 @@ class _Data(NamedTuple):
     partition: str
 
 
-_SPLIT = 'partition = { name = "dirichlet", beta = 0.5 }    # label skew: the smaller beta, the stronger'
+_SPLIT = 'partition = { name = "dirichlet", beta = 0.5 }    # label skew; a smaller beta makes it stronger'
 DATA = {
     "femnist": _Data("lenet5", 40, '# partition = "iid"              # by default one writer is one client'),
     "fashion_mnist": _Data("lenet5", 40, _SPLIT),
