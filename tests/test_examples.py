@@ -250,7 +250,7 @@ def test_parts_of_ones_own_make_a_difference(changes: list[str], monkeypatch: py
     assert np.abs(usual - own).max() < 0.3, "but both learn the same"
 
 
-def test_an_aggregation_that_leaves_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregation_that_leaves_nobody_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     own = [f"{FEDERATED}.weighting=uniform", f"{FEDERATED}.aggregation=own_aggregation:WithoutTheLongest"]
     few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=1"]

@@ -57,7 +57,7 @@ def test_errors_of_rayfl_and_interruptions_pass() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_what_is_no_json_object_is_rejected(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.json: cannot be read as JSON"):
         read_json_object(tmp_path / "x.json")
@@ -91,7 +91,7 @@ def test_a_line_of_metrics_ends_where_its_row_does(tmp_path: Path) -> None:
     assert read_rows(tmp_path) == [row]
 
 
-def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_is_rejected(tmp_path: Path) -> None:
     raw = tmp_path / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     header = bytes([0, 0, 8, 3]) + b"".join(size.to_bytes(4, "big") for size in (200_000, 28, 28))
@@ -107,7 +107,7 @@ def test_a_small_file_that_unpacks_to_gigabytes_is_refused(tmp_path: Path) -> No
         fashion_mnist.load("files", tmp_path, tmp_path, 0)
 
 
-def test_arrays_that_unpack_to_more_than_the_memory_are_refused(
+def test_arrays_that_unpack_to_more_than_the_memory_are_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez_compressed(tmp_path / "x.npz", train_x=np.zeros(2**20))

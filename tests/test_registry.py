@@ -254,7 +254,7 @@ def test_what_a_signature_asks_for_and_takes() -> None:
     "path",
     ["os:system", "os.path:exists", "builtins:len", "builtins:dict", "json:dumps", "collections:Counter", "sys:exit"],
 )
-def test_what_is_part_of_python_is_refused_before_it_is_called(path: str) -> None:
+def test_what_is_part_of_python_is_rejected_before_it_is_called(path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         SHAPES.resolve(path)
     assert str(caught.value) == f"shape '{path}': is part of Python, so rayfl did not call it"
@@ -351,7 +351,7 @@ def test_an_interruption_is_no_error_of_the_target() -> None:
         call_with_options(raising(KeyboardInterrupt()), {}, {}, "data")
 
 
-def test_an_option_nested_too_deeply_is_refused() -> None:
+def test_an_option_nested_too_deeply_is_rejected() -> None:
     value: list[Any] = []
     for _ in range(5000):
         value = [value]

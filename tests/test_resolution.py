@@ -86,7 +86,7 @@ def test_show_checks_names_and_options(
     assert said.out == ""
 
 
-def test_options_of_data_that_takes_none_are_refused() -> None:
+def test_options_of_data_that_takes_none_are_rejected() -> None:
     data = {"name": "tests.user_code:VECTORS", "options": {"rows": 3}}
     with pytest.raises(ScenarioError, match=r"data\.options: 'tests\.user_code:VECTORS' is not a function"):
         resolve(load_scenario({**TABLES, "data": data}))

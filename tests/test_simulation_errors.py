@@ -71,7 +71,7 @@ def test_normalization_needs_a_value_for_every_channel(tmp_path: Path) -> None:
     assert "data.normalize: 3 values, but inputs have 1 channels" in failure(tmp_path, ScenarioError, data=data)
 
 
-def test_options_for_data_that_takes_none_are_refused(tmp_path: Path) -> None:
+def test_options_for_data_that_takes_none_are_rejected(tmp_path: Path) -> None:
     data = {"name": "tests.user_code:VECTORS", "clients": 4, "options": {"rows": 3}}
     assert "data.options" in failure(tmp_path, ScenarioError, data=data)
 
@@ -95,7 +95,7 @@ def test_an_empty_shard_names_the_client(tmp_path: Path) -> None:
     assert "use fewer clients, or a partition with a minimum" in message
 
 
-def test_more_clients_than_the_data_names_are_refused(tmp_path: Path) -> None:
+def test_more_clients_than_the_data_names_are_rejected(tmp_path: Path) -> None:
     message = failure(tmp_path, DataError, data=PICTURES | {"clients": 6})
     assert message == "data.clients: 6 were asked for, but pictures has 5"
 
@@ -148,18 +148,18 @@ class Local:
         ),
     ],
 )
-def test_a_class_in_place_of_its_name_is_refused_with_its_path(model: Any, message: str, tmp_path: Path) -> None:
+def test_a_class_in_place_of_its_name_is_rejected_with_its_path(model: Any, message: str, tmp_path: Path) -> None:
     assert message in failure(tmp_path, ScenarioError, model=model)
 
 
 @pytest.mark.parametrize("key", ["numerics.tf32=true", "numerics.deterministic=false", "resources.device_cache_gb=2"])
-def test_options_of_cuda_are_refused_on_the_cpu(key: str, tmp_path: Path) -> None:
+def test_options_of_cuda_are_rejected_on_the_cpu(key: str, tmp_path: Path) -> None:
     name = key.partition("=")[0]
     message = f"{name}: has no effect on the CPU, where this would run; leave it out"
     assert failure(tmp_path, ScenarioError, [key]) == message
 
 
-def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_backend_is_rejected(tmp_path: Path) -> None:
     tables = {"data": VECTORS, "model": "tests.user_code:Linear", "phases": [PHASE]}
     with pytest.raises(ScenarioError, match="backend: 'slurm' is neither 'ray' nor 'inline'"):
         rayfl.run(tables, backend="slurm", out=tmp_path)  # type: ignore[arg-type]

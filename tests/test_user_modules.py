@@ -97,7 +97,7 @@ def test_folders_whose_modules_nobody_names_stay_out_of_the_import_path(tmp_path
 
 
 @pytest.mark.parametrize("imported", [True, False])
-def test_a_module_that_another_one_hides_is_refused(imported: bool, tmp_path: Path) -> None:
+def test_a_module_that_another_one_hides_is_rejected(imported: bool, tmp_path: Path) -> None:
     name = f"beside_twice_{imported}".lower()
     first, second = project(tmp_path / "a", name), project(tmp_path / "b", name)
     loaded = load_scenario(first)

@@ -255,7 +255,7 @@ UNIFORM = {"name": "fedavg", "weighting": "uniform"}
         ({"name": "feddyn", "aggregation": "median"}, ".aggregation: unknown key"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_anything_starts(algorithm: dict[str, Any], complaint: str) -> None:
+def test_what_makes_no_sense_is_rejected_before_anything_starts(algorithm: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         prepared(algorithm, WIDE)
     assert str(caught.value).startswith(f"phases.federated.algorithm{complaint}")

@@ -207,7 +207,7 @@ META_SGD = {"name": "fedmeta", "variant": "meta_sgd"}
     ],
     ids=str,
 )
-def test_options_of_local_training_that_meta_learning_does_not_read_are_refused(
+def test_options_of_local_training_that_meta_learning_does_not_read_are_rejected(
     algorithm: Any, local: dict[str, Any], reason: str
 ) -> None:
     ((key, _),) = local.items()
@@ -221,7 +221,7 @@ def test_a_difference_that_nobody_takes_has_no_step() -> None:
 
 
 @pytest.mark.parametrize(("name", "setting"), [("fedmeta", RATE), ("perfedavg", PLAIN)])
-def test_batch_norm_is_refused_where_its_statistics_would_never_be_updated(name: str, setting: Setting) -> None:
+def test_batch_norm_is_rejected_where_its_statistics_would_never_be_updated(name: str, setting: Setting) -> None:
     assert failure(name, setting, model=f"{__name__}:HeadOnly") == (
         f"phase 'federated' ({name}) computes gradients in evaluation mode, which never updates the running statistics "
         "of 'norm' of model HeadOnly; use group norm (model.norm = 'group' for the ResNets)"
@@ -303,7 +303,7 @@ class HeadOnly(nn.Module):
 
 @pytest.mark.parametrize("buffers", ["keep", "reset"])
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "feddyn", "fedexp", "fedadam"])
-def test_an_option_for_buffers_is_refused_where_the_network_has_none(name: str, buffers: str) -> None:
+def test_an_option_for_buffers_is_rejected_where_the_network_has_none(name: str, buffers: str) -> None:
     message = failure({"name": name, "buffers": buffers})
     assert message == f"phase 'federated' ({name}): 'buffers' has no effect, since model TanhNet has none; leave it out"
     prepared({"name": name, "buffers": buffers}, PLAIN.with_local(drop_last=True), model=f"{__name__}:HeadOnly")

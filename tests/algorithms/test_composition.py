@@ -229,7 +229,7 @@ def test_qfedsgd_has_no_trained_models_to_evaluate(rule: str) -> None:
         prepared("qfedsgd", RATE, phase={"eval_model": other})
 
 
-def test_two_penalties_that_would_overwrite_each_others_state_are_refused() -> None:
+def test_two_penalties_that_would_overwrite_each_others_state_are_rejected() -> None:
     twice = [{"name": "contrastive"}, {"name": "contrastive", "mu": 2.0}]
     message = refusal("parallel", algorithm={"name": "fedavg", "penalties": twice})
     assert message == (
@@ -273,6 +273,6 @@ def test_a_preset_with_another_part_of_its_kind_keeps_both() -> None:
         {"name": "fedavgm", "server_optimizer": "sgd"},
     ],
 )
-def test_a_preset_without_its_own_part_is_refused(algorithm: dict[str, Any]) -> None:
+def test_a_preset_without_its_own_part_is_rejected(algorithm: dict[str, Any]) -> None:
     with pytest.raises(ScenarioError, match=r"phases\.federated\.algorithm: this preset stands for '\w+'"):
         prepared(algorithm, PLAIN)

@@ -283,7 +283,7 @@ def test_what_cannot_be_is_said_before_anything_starts() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["feddyn", "fedexp"])
-def test_training_at_the_server_is_refused_where_another_model_is_evaluated(algorithm: str) -> None:
+def test_training_at_the_server_is_rejected_where_another_model_is_evaluated(algorithm: str) -> None:
     training = {"server_training": TRAINING}
     said = refusal({"name": algorithm}, phase=training, **SERVER)
     assert said.startswith("phases.federated.server_training: trains the global model, but eval_model = '")

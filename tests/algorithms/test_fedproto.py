@@ -115,7 +115,7 @@ def test_what_the_server_keeps_in_a_shape_of_its_own_survives_a_snapshot() -> No
     assert server._kept[1].get("prototypes", 0.0).shape == (CLASSES, SECOND)
 
 
-def test_privacy_of_samples_and_layers_that_are_not_there_are_refused() -> None:
+def test_privacy_of_samples_and_layers_that_are_not_there_are_rejected() -> None:
     dp: Any = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     with pytest.raises(ScenarioError, match="it sends features of single samples"):
         prepared(FEDPROTO, PLAIN.with_local(dp=dp))

@@ -196,6 +196,6 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
         ({"local": {"dp": PRIVATE}}, "is not available with 'orchestra': its clients send centroids"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_what_does_not_fit_is_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         job(**changes)

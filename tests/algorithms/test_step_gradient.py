@@ -144,7 +144,7 @@ class Wrong(FedAvg):
         ("at", r"at must be a vector of the \d+ parameters, like step.gradient\(\) and step.params, not \[1, "),
     ],
 )
-def test_a_gradient_of_another_shape_is_refused(what: str, complaint: str) -> None:
+def test_a_gradient_of_another_shape_is_rejected(what: str, complaint: str) -> None:
     with pytest.raises(RayflError, match=complaint):
         trained({"name": f"{__name__}:Wrong", "what": what}, PLAIN)
 
@@ -202,7 +202,7 @@ class ByRequest(Algorithm):
         return Answer(client.num_samples, delta=trained - model)
 
 
-def test_with_privacy_of_samples_a_request_of_ones_own_gradient_is_refused() -> None:
+def test_with_privacy_of_samples_a_request_of_ones_own_gradient_is_rejected() -> None:
     assert torch.equal(trained(f"{__name__}:ByRequest", PLAIN), trained("fedavg", PLAIN))
     dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     with pytest.raises(RayflError, match=r"client 4 .*local.dp: its client update computes its own gradients"):
@@ -220,7 +220,7 @@ class Counting(Classification):
         return {"seen": "phase"}
 
 
-def test_a_task_that_keeps_something_between_batches_is_refused() -> None:
+def test_a_task_that_keeps_something_between_batches_is_rejected() -> None:
     job, _ = prepared(f"{__name__}:ByRequest", PLAIN, task={"name": f"{__name__}:Counting"})
     with pytest.raises(RayflError, match=r"task '.*Counting' keeps something from one batch to the next"):
         run_on_hosts(job, 1)

@@ -59,6 +59,6 @@ def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
         ({"window": 3, "order": 3}, "order: must be below window"),
     ],
 )
-def test_windows_that_do_not_fit_are_refused(finished_run: RunFolder, options: dict[str, int], said: str) -> None:
+def test_windows_that_do_not_fit_are_rejected(finished_run: RunFolder, options: dict[str, int], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         build("curve", **options).units([finished_run])

@@ -108,7 +108,7 @@ def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_
         ({"models": [9]}, "has 6 rounds, not 9"),
     ],
 )
-def test_landscapes_that_make_no_sense_are_refused(
+def test_landscapes_that_make_no_sense_are_rejected(
     finished_run: RunFolder, options: dict[str, object], said: str
 ) -> None:
     with pytest.raises(ScenarioError, match=said):

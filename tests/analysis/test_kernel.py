@@ -53,7 +53,7 @@ def test_visited_clients_are_compared_with_all_and_with_permuted_labels(
     assert rows[0]["relative"] < rows[1]["relative"]
 
 
-def test_kernels_that_do_not_fit_are_refused_before_anything_is_loaded(finished_run: RunFolder) -> None:
+def test_kernels_that_do_not_fit_are_rejected_before_anything_is_loaded(finished_run: RunFolder) -> None:
     with pytest.raises(ScenarioError, match="samples: kernels of 20,001 samples do not fit; use at most 20,000"):
         build("ntk", samples=20_001).units([finished_run])
 

@@ -154,7 +154,7 @@ def test_clients_that_start_alike_have_no_ratio() -> None:
     assert 0.5 < ratios[1] < 1
 
 
-def test_training_that_diverges_is_refused() -> None:
+def test_training_that_diverges_is_rejected() -> None:
     with pytest.raises(ScenarioError, match="lr: training diverged with 3; choose a smaller one"):
         simulate(draw_weights(5), rounds=20, steps=50, lr=3, frozen_steps=0)
 

@@ -66,7 +66,7 @@ def test_models_that_were_not_kept_are_missed_before_anything_is_loaded(finished
         build("probe", rounds=[7]).units([finished_run])
 
 
-def test_inputs_of_other_networks_are_refused(finished_run: RunFolder, tmp_path: Path) -> None:
+def test_inputs_of_other_networks_are_rejected(finished_run: RunFolder, tmp_path: Path) -> None:
     images = finished(tmp_path / "images", data={"name": f"{__name__}:pictures", "clients": 12}, model="mlp")
     with pytest.raises(ScenarioError, match="as the last run name one on images with the same number of channels"):
         build("probe").compute(

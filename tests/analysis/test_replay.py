@@ -57,7 +57,7 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
         ({"local": SECURE}, r"local.dp: 'secure' noise cannot be drawn again"),
     ],
 )
-def test_what_kept_models_cannot_tell_is_refused(tmp_path: Path, phase: dict[str, Any], said: str) -> None:
+def test_what_kept_models_cannot_tell_is_rejected(tmp_path: Path, phase: dict[str, Any], said: str) -> None:
     run = finished(tmp_path, phases=[{**PLAIN, "rounds": 2, **phase}], model={"name": "tests.algorithms.scene:TanhNet"})
     with pytest.raises(ScenarioError, match=said) as caught:
         replayable_rounds(run)
@@ -70,7 +70,7 @@ def test_a_run_without_kept_models_says_how_to_get_them(tmp_path: Path) -> None:
         replayable_rounds(run)
 
 
-def test_rounds_that_the_run_does_not_have_are_refused(finished_run: RunFolder) -> None:
+def test_rounds_that_the_run_does_not_have_are_rejected(finished_run: RunFolder) -> None:
     with pytest.raises(ScenarioError, match="has rounds 1 to 6, not 7"):
         replayable_rounds(finished_run, [7])
     with pytest.raises(ScenarioError, match=r"phases.cyclic: its rounds have no local models"):
@@ -89,7 +89,7 @@ def test_another_outcome_is_told_with_what_differs(tmp_path: Path) -> None:
         Replay(opened(run)).round(4)
 
 
-def test_other_data_and_folders_without_a_finished_run_are_refused(tmp_path: Path) -> None:
+def test_other_data_and_folders_without_a_finished_run_are_rejected(tmp_path: Path) -> None:
     run = finished(tmp_path)
     file = run.path / "environment.json"
     environment = json.loads(file.read_text())

@@ -59,7 +59,7 @@ def test_what_callbacks_log_joins_the_metrics(tmp_path: Path) -> None:
     assert result.metrics["gap"].to_pylist() == gaps
 
 
-def test_a_logged_scalar_of_the_name_of_a_column_is_refused_and_the_callback_named(tmp_path: Path) -> None:
+def test_a_logged_scalar_of_the_name_of_a_column_is_rejected_and_the_callback_named(tmp_path: Path) -> None:
     with pytest.raises(RayflError, match="callback 'Clashing': logs 'test_loss', but the metrics already have"):
         run(tmp_path, callbacks=[Clashing])
 

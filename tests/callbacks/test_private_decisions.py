@@ -48,7 +48,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 @PRIVATE
 @pytest.mark.parametrize("name", ["early_stopping", "best_model"])
 @pytest.mark.parametrize(("options", "data", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
-def test_a_decision_by_clients_data_is_refused(
+def test_a_decision_by_clients_data_is_rejected(
     tmp_path: Path, phase: dict[str, Any], level: str, name: str, options: Any, data: Any, column: str
 ) -> None:
     with pytest.raises(ScenarioError) as error:

@@ -93,7 +93,7 @@ def test_text_that_is_no_address_is_said_to_be_none() -> None:
     assert "'nonsense' is not the address of a Ray cluster: write host:port" in error_at("nonsense")
 
 
-def test_ray_client_is_refused_with_what_to_do_instead() -> None:
+def test_ray_client_is_rejected_with_what_to_do_instead() -> None:
     assert "too slow for models: run on the cluster with --address auto" in error_at("ray://127.0.0.1:10001")
 
 
@@ -164,7 +164,7 @@ def test_a_cluster_that_this_program_has_started_is_known_to_end_with_it() -> No
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_dashboard_is_refused_on_a_cluster_that_is_there_already() -> None:
+def test_a_dashboard_is_rejected_on_a_cluster_that_is_there_already() -> None:
     with pytest.raises(ScenarioError, match=r"^resources.dashboard: has no effect"), attached(None, dashboard=True):
         pass
 

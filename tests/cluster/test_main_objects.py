@@ -103,7 +103,7 @@ def test_a_scenario_that_names_nothing_of_main_carries_nothing(main: types.Modul
     assert cloudpickle.loads(pack_main_objects(scenario_with("fedavg"))) == {}
 
 
-def test_an_object_of_main_that_cannot_be_pickled_is_refused_with_the_remedy(main: types.ModuleType) -> None:
+def test_an_object_of_main_that_cannot_be_pickled_is_rejected_with_the_remedy(main: types.ModuleType) -> None:
     vars(main)["locked"] = threading.Lock()
     with pytest.raises(
         ScenarioError, match=r"'__main__:locked' cannot be sent to Ray's workers .*: move it to a separate"

@@ -78,5 +78,5 @@ def test_outside_of_a_trial_hosts_get_a_group_of_their_own() -> None:
     assert found[1] == [0, 1]
 
 
-def test_cuda_without_a_share_is_refused_before_anything_is_reserved() -> None:
+def test_cuda_without_a_share_is_rejected_before_anything_is_reserved() -> None:
     assert "every worker on GPU 0" in places(Resources(device="cuda"), 100)

@@ -67,7 +67,7 @@ def test_a_cluster_without_any_room_now_is_called_busy_with_automatic_hosts_too(
         hosts_that_fit(resources(), 100, [Room({"CPU": 4.0}, {})])
 
 
-def test_too_many_hosts_are_refused_with_what_there_is_and_the_largest_that_fits() -> None:
+def test_too_many_hosts_are_rejected_with_what_there_is_and_the_largest_that_fits() -> None:
     with pytest.raises(ResourceError) as caught:
         hosts_that_fit(resources(hosts=9), 100, NODES)
     assert str(caught.value) == (
@@ -81,7 +81,7 @@ def test_where_not_even_one_fits_it_says_what_to_ask_less_of() -> None:
         hosts_that_fit(resources(gpus_per_host=2), 100, NODES)
 
 
-def test_cuda_without_a_share_of_a_gpu_is_refused_with_the_remedy() -> None:
+def test_cuda_without_a_share_of_a_gpu_is_rejected_with_the_remedy() -> None:
     with pytest.raises(ResourceError, match=r"every worker on GPU 0: set resources\.gpus_per_host"):
         check_device(resources(device="cuda"))
     check_device(resources(device="cuda", gpus_per_host=0.5))

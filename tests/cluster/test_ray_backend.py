@@ -162,7 +162,7 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
 
 
-def test_another_address_than_the_one_the_program_is_connected_to_is_refused() -> None:
+def test_another_address_than_the_one_the_program_is_connected_to_is_rejected() -> None:
     with (
         pytest.raises(ResourceError, match=r"is already connected to the Ray cluster at .*, not to 127\.0\.0\.9:6379"),
         ray_session(prepared(), "127.0.0.9:6379", RayLog(Path(os.devnull))),

@@ -98,7 +98,7 @@ def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> N
     assert isinstance(values[1], RayflError)
 
 
-def test_a_task_that_never_fits_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_task_that_never_fits_is_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"1 worker with 64 CPUs does not fit .* not even one fits"):
         next(run_tasks(answer, [Task((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
 

@@ -189,7 +189,7 @@ def test_a_circle_of_two_is_told_in_order(folder: Path) -> None:
         load_scenario("a")
 
 
-def test_a_base_that_is_no_text_is_refused(folder: Path) -> None:
+def test_a_base_that_is_no_text_is_rejected(folder: Path) -> None:
     path = folder / "mine.toml"
     path.write_text("base = 3\n")
     with pytest.raises(ScenarioError, match=r"mine.toml: base: must be a scenario's name .* \(got 3\)"):

@@ -193,7 +193,7 @@ def test_what_cannot_be_overridden_is_said(override: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", [f"{'a.' * 100_000}a=1", f"seed={{{'a.' * 100_000}a=1}}"], ids=["key", "value"])
-def test_keys_of_thousands_of_parts_are_refused_at_once(text: str, tmp_path: Path) -> None:
+def test_keys_of_thousands_of_parts_are_rejected_at_once(text: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="nested more than 50 levels deep"):
         parse_override(text)
     (tmp_path / "deep.toml").write_text(text)

@@ -134,7 +134,7 @@ def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
         ),
     ],
 )
-def test_an_old_key_is_refused_with_the_new_ones_name(path: str, value: Any, message: str) -> None:
+def test_an_old_key_is_rejected_with_the_new_ones_name(path: str, value: Any, message: str) -> None:
     assert message_for(path, value) == message
 
 
@@ -173,7 +173,7 @@ def test_every_wrong_key_gets_its_line() -> None:
 
 
 @pytest.mark.parametrize("name", ["rayfl.engine.host:Host", "tests.user_code:vectors", "tests.user_code:SHARD_SIZES"])
-def test_an_algorithm_that_is_none_is_refused(name: str) -> None:
+def test_an_algorithm_that_is_none_is_rejected(name: str) -> None:
     message = message_for("phases.1.algorithm", name)
     assert name in message
     assert "Algorithm" in message
@@ -196,15 +196,15 @@ def test_an_import_path_to_nothing_is_told(name: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "..", "a\nb", "a" * 201, "ä" * 101])
-def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
+def test_a_name_that_cannot_name_a_folder_is_rejected(name: str) -> None:
     assert "name: " in message_for("name", name)
 
 
-def test_options_that_no_file_can_hold_are_refused() -> None:
+def test_options_that_no_file_can_hold_are_rejected() -> None:
     assert "data.options" in message_for("data.options", {"rows": object()})
 
 
-def test_tables_that_contain_themselves_are_refused() -> None:
+def test_tables_that_contain_themselves_are_rejected() -> None:
     endless: list[Any] = []
     endless += [endless, endless]
     for tables, overrides in (

@@ -376,7 +376,9 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("algorithm", "phase", "complaint"), REFUSED, ids=[case[2][:60] for case in REFUSED])
-def test_what_asynchrony_cannot_carry_is_refused_by_name(algorithm: Any, phase: dict[str, Any], complaint: str) -> None:
+def test_what_asynchrony_cannot_carry_is_rejected_by_name(
+    algorithm: Any, phase: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         made({"steps_per_s": 1.0}, algorithm, **phase)
 

@@ -88,6 +88,6 @@ def test_snapshots_are_the_same_wherever_states_are(tmp_path: Path, held: dict[T
     assert np.array_equal(server.committed()[1], whole)
 
 
-def test_a_budget_where_no_client_keeps_anything_is_refused() -> None:
+def test_a_budget_where_no_client_keeps_anything_is_rejected() -> None:
     with pytest.raises(ScenarioError, match=r"resources\.client_state_gb: has no effect.*leave it out"):
         prepared(resources={"client_state_gb": 2})

@@ -75,7 +75,7 @@ def test_a_repeated_client_update_starts_from_the_committed_state(new: New) -> N
     ],
     ids=["missing", "older", "newer", "one too many"],
 )
-def test_a_state_of_another_round_than_expected_is_refused(
+def test_a_state_of_another_round_than_expected_is_rejected(
     held: tuple[RoundIndex, ...], committed: dict[int, int], complaint: str, new: New
 ) -> None:
     states = after(new, *held)

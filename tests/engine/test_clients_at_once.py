@@ -212,7 +212,7 @@ def test_too_little_memory_for_a_group_names_the_clients_and_the_key(monkeypatch
         run_on_hosts(images(3, MLP), 1)
 
 
-def test_groups_where_nothing_can_be_stacked_are_refused() -> None:
+def test_groups_where_nothing_can_be_stacked_are_rejected() -> None:
     dp = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
     private = FEDERATED | {"local": {"steps": 2, "batch_size": 8, "dp": dp}}
     for phases in ([PRETRAIN], [PRETRAIN, private]):
@@ -224,7 +224,7 @@ def test_groups_where_nothing_can_be_stacked_are_refused() -> None:
         Scenario.from_tables(tables(numerics={"clients_at_once": 0}))
 
 
-def test_more_hosts_than_there_are_buckets_for_client_state_are_refused() -> None:
+def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> None:
     def scenario(hosts: int, algorithm: str) -> Scenario:
         return Scenario.from_tables(tables(phases=[FEDERATED | {"algorithm": algorithm}], resources={"hosts": hosts}))
 

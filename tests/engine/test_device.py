@@ -35,7 +35,7 @@ def test_hosts_that_share_a_gpu_leave_room_for_their_contexts(hosts: int, total:
     assert hosts * (allocated + CONTEXT_BYTES) == pytest.approx(total)
 
 
-def test_a_share_smaller_than_a_context_is_refused() -> None:
+def test_a_share_smaller_than_a_context_is_rejected() -> None:
     with pytest.raises(ResourceError, match=r"gpus_per_host=0.05 of a GPU with 8\.6 GB is less than the 0\.6 GB"):
         memory_fraction(0.05, 8 * GIB)
 

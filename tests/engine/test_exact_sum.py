@@ -146,7 +146,7 @@ def test_a_contribution_that_is_not_finite_says_that_training_diverged(value: fl
 
 
 @pytest.mark.parametrize("weight", [math.nan, math.inf, LARGEST])
-def test_a_weight_beyond_all_measure_is_refused(weight: float) -> None:
+def test_a_weight_beyond_all_measure_is_rejected(weight: float) -> None:
     with pytest.raises(
         SumRangeError,
         match=rf"'delta' times its weight {re.escape(f'{weight:.3g}')} is outside the range of sums, \+-9.75e\+288",
@@ -155,7 +155,7 @@ def test_a_weight_beyond_all_measure_is_refused(weight: float) -> None:
     assert not isinstance(caught.value, NotFiniteError)
 
 
-def test_vectors_of_different_lengths_are_refused_on_a_host_and_between_hosts() -> None:
+def test_vectors_of_different_lengths_are_rejected_on_a_host_and_between_hosts() -> None:
     total = ExactSum("delta", BITS)
     total.add(torch.ones(2), 1.0)
     with pytest.raises(SumRangeError, match="its 'delta' has 3 values, but those of other clients have 2"):

@@ -156,7 +156,7 @@ def refusal(local: dict[str, Any], **phase: Any) -> str:
     ],
     ids=str,
 )
-def test_what_cannot_be_an_optimizer_is_refused(optimizer: Any, complaint: str) -> None:
+def test_what_cannot_be_an_optimizer_is_rejected(optimizer: Any, complaint: str) -> None:
     assert refusal({"optimizer": optimizer}).startswith(f"phases.p.local.optimizer{complaint}")
 
 

@@ -37,7 +37,7 @@ def test_a_value_that_is_not_finite_says_that_training_diverged(value: float) ->
         largest([(1.0, value)])
 
 
-def test_vectors_of_different_lengths_are_refused_on_a_host_and_between_hosts() -> None:
+def test_vectors_of_different_lengths_are_rejected_on_a_host_and_between_hosts() -> None:
     with pytest.raises(SumRangeError, match="its 'loss' has 1 values, but those of other clients have 2"):
         largest([(1.0, 2.0), (1.0,)])
     with pytest.raises(SumRangeError, match=r"different numbers of values in 'loss': \[1, 2\]"):

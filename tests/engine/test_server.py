@@ -28,7 +28,7 @@ class Asking(Algorithm):
 
 
 @pytest.mark.parametrize(("really", "said"), [(0, "only 0"), (2, "more")])
-def test_a_round_with_another_number_of_exchanges_than_it_said_is_refused(really: int, said: str) -> None:
+def test_a_round_with_another_number_of_exchanges_than_it_said_is_rejected(really: int, said: str) -> None:
     job = prepared(phases=[FEDERATED | {"algorithm": {"name": f"{__name__}:Asking", "really": really}}])
     with pytest.raises(RayflError, match=rf"Asking: a round must yield 1 exchanges \(its `exchanges`\), .*{said}"):
         run_on_hosts(job, 2)

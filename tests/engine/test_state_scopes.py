@@ -115,7 +115,7 @@ class UndeclaredOnTheServer(Counting):
         return {}
 
 
-def test_undeclared_state_is_refused_by_name() -> None:
+def test_undeclared_state_is_rejected_by_name() -> None:
     with pytest.raises(ClientError) as on_client:
         run_on_hosts(prepared(phases=[phase("p", f"{__name__}:UndeclaredOnClients")], **PEOPLE), 1)
     assert on_client.value.client == 0

@@ -162,7 +162,7 @@ def test_every_algorithm_trains_what_is_no_classification(algorithm: str) -> Non
         ("numbers", {"name": "regression", "distance": "cubic"}, "distance"),
     ],
 )
-def test_a_task_that_the_data_or_the_network_does_not_fit_is_refused(name: str, task: Any, complaint: str) -> None:
+def test_a_task_that_the_data_or_the_network_does_not_fit_is_rejected(name: str, task: Any, complaint: str) -> None:
     scene = TASKS[name]
     tables = {
         "data": {"name": f"{HERE}:{scene['data']}", "clients": 8, "partition": "iid"},

@@ -11,7 +11,7 @@ from rayfl.engine.threads import use_threads
 from rayfl.errors import ResourceError
 
 
-def test_more_threads_than_the_machine_has_cpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_threads_than_the_machine_has_cpus_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     before = torch.get_num_threads()
     with pytest.raises(ResourceError, match=r"numerics.threads: 5 is more than the 4 CPUs of this machine; lower it"):

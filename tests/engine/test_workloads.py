@@ -123,7 +123,7 @@ def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     assert np.array_equal(server.committed()[1], whole)
 
 
-def test_models_without_a_tensor_in_common_are_refused_before_anything_starts() -> None:
+def test_models_without_a_tensor_in_common_are_rejected_before_anything_starts() -> None:
     whole, _ = job_with([PRETRAIN, FEDERATED])
     other = prepared(phases=[FEDERATED]).result
     with pytest.raises(ScenarioError, match=r"phases.federated.model: takes over no weights from the previous phase:"):

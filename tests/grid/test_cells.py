@@ -178,7 +178,7 @@ def not_data() -> Mapping[str, Any]:
     return {"rows": 1 / 0}
 
 
-def test_a_run_of_another_scenario_is_refused_with_the_difference(grid: Grid, tmp_path: Path) -> None:
+def test_a_run_of_another_scenario_is_rejected_with_the_difference(grid: Grid, tmp_path: Path) -> None:
     cell, *_ = cells_of(grid, tmp_path)
     run_cell(cell, NO_DATA)
     changed, *_ = cells_of(grid, tmp_path, ["phases.federated.local.lr=0.25", "numerics.fraction_bits=30"])
@@ -229,7 +229,7 @@ def test_a_worker_that_ray_lost_is_kept_as_a_failure(
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marker", "environment"])
-def test_a_run_on_another_kind_of_device_is_refused_with_the_remedy(marked: bool, grid: Grid, tmp_path: Path) -> None:
+def test_a_run_on_another_kind_of_device_is_rejected_with_the_remedy(marked: bool, grid: Grid, tmp_path: Path) -> None:
     cell, *_ = cells_of(grid, tmp_path)
     run_cell(cell, NO_DATA)
     marker = json.loads((cell.folder / MARKER).read_text())

@@ -69,7 +69,7 @@ def run(*arguments: str) -> int:
     return main(["own.grid.toml", "--backend", "inline", *arguments])
 
 
-def test_a_changed_module_is_refused_by_name_and_taken_again_once_it_is_restored(
+def test_a_changed_module_is_rejected_by_name_and_taken_again_once_it_is_restored(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--only", "plain/all") == 0
@@ -93,7 +93,7 @@ def test_a_module_that_is_imported_since_is_named_as_such(folder: Path, capsys: 
     assert "'my_helpers', 'my_other' (not used before); undo the change" in capsys.readouterr().err
 
 
-def test_changed_data_is_refused_before_anything_is_run_whatever_the_seeds(
+def test_changed_data_is_rejected_before_anything_is_run_whatever_the_seeds(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("--seed", "0") == 0
@@ -164,7 +164,7 @@ def test_every_run_records_the_digests_of_the_users_modules_and_of_arrays(folder
 
 @pytest.mark.parametrize("behind", [False, True], ids=["its own start", "the start of its start"])
 @pytest.mark.parametrize("kind", ["file", "run"])
-def test_a_cell_that_began_with_other_weights_is_refused(
+def test_a_cell_that_began_with_other_weights_is_rejected(
     kind: str, behind: bool, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rayfl.simulation import run as run_scenario

@@ -102,7 +102,7 @@ def test_table_only_runs_nothing(folder: Path, capsys: pytest.CaptureFixture[str
     assert (folder / "runs" / "small" / "table.md").exists()
 
 
-def test_other_overrides_than_before_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_overrides_than_before_are_rejected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["small", "--backend", "inline", "--only", "FedAvg/2"]
     assert main([*arguments, "phases.federated.local.lr=0.2"]) == 0
     assert main(arguments) == 1
@@ -164,7 +164,7 @@ def test_failed_runs_are_named_at_the_end_and_the_status_is_1(folder: Path, caps
     assert "Failed runs" in capsys.readouterr().out
 
 
-def test_a_cell_that_its_data_does_not_fit_is_refused_before_any_other_starts(
+def test_a_cell_that_its_data_does_not_fit_is_rejected_before_any_other_starts(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (folder / "scenarios" / "small.grid.toml").open("a") as grid:

@@ -160,7 +160,7 @@ def test_one_task_and_one_seed_can_be_chosen(folder: Path) -> None:
     assert found.parent == folder / "runs" / "suite" / "Random" / "points" / "seed_1" / "task_1"
 
 
-def test_a_task_that_is_not_there_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_task_that_is_not_there_is_rejected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--task", "2") == 1
     assert capsys.readouterr().err == "error: this grid has no task 2; its tasks are 0 to 1\n"
 

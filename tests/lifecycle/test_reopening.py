@@ -115,7 +115,7 @@ def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], t
     assert [row["seconds"] >= 5000.0 for row in rows] == [row["round"] > 4 for row in rows]
 
 
-def test_a_snapshot_of_a_later_round_than_the_state_is_refused(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
     leaving = Leaving(snapshot_after=4, state_after=2, leave_after=5)
     with pytest.raises(LeftError):
         followed(tmp_path / "run", *job, inline_session, leaving)

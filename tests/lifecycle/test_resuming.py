@@ -175,7 +175,7 @@ def test_where_no_checkpoint_is_whole_the_run_is_not_quietly_begun_again(tmp_pat
         run(tmp_path, resume=True)
 
 
-def test_a_changed_scenario_is_refused_with_the_differences(tmp_path: Path) -> None:
+def test_a_changed_scenario_is_rejected_with_the_differences(tmp_path: Path) -> None:
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(tmp_path, EndsAfter(name="ends", round=4))
     with pytest.raises(ScenarioError) as caught:

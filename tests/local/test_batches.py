@@ -82,7 +82,7 @@ def test_the_loss_of_a_step_is_the_mean_over_its_samples() -> None:
     assert losses(batch_size=4, accumulate=2) == pytest.approx(losses(batch_size=8), rel=1e-6)
 
 
-def test_accumulating_full_batches_is_refused() -> None:
+def test_accumulating_full_batches_is_rejected() -> None:
     with pytest.raises(ValueError, match="accumulate has no effect with batch_size = 'full', which is a single step"):
         Local(batch_size="full", accumulate=2)
 

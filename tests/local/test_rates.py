@@ -136,7 +136,7 @@ def test_a_cosine_over_rounds_is_what_an_algorithm_sees_as_the_rate() -> None:
     ],
 )
 @pytest.mark.parametrize("key", ["lr_schedule", "round_schedule"])
-def test_a_schedule_that_means_nothing_is_refused(key: str, schedule: Any, complaint: str) -> None:
+def test_a_schedule_that_means_nothing_is_rejected(key: str, schedule: Any, complaint: str) -> None:
     with pytest.raises(ValueError, match=key) as caught:
         Local.model_validate({key: schedule})
     assert complaint in str(caught.value)

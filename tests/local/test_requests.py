@@ -198,7 +198,7 @@ def test_a_view_can_only_be_split_where_there_is_something_to_split() -> None:
             two.split(share, rng)
 
 
-def test_what_is_no_request_is_refused(bench: Bench) -> None:
+def test_what_is_no_request_is_rejected(bench: Bench) -> None:
     def update(client: ClientContext) -> ClientUpdate[None]:
         yield bench.initial  # type: ignore[misc]
 
@@ -207,7 +207,7 @@ def test_what_is_no_request_is_refused(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", [LocalTraining, Loss, Gradient, LossAndGradient, HessianVectorProduct])
-def test_a_request_on_no_samples_is_refused_instead_of_answered_with_zeros(kind: Any, bench: Bench) -> None:
+def test_a_request_on_no_samples_is_rejected_instead_of_answered_with_zeros(kind: Any, bench: Bench) -> None:
     nothing = DataView(np.empty(0, np.int64))
     more = {"vector": bench.initial} if kind is HessianVectorProduct else {}
     with pytest.raises(ScenarioError, match="on a DataView without samples has no result: skip the request"):

@@ -235,7 +235,7 @@ def test_features_and_outputs_are_those_of_the_model_in_evaluation_mode() -> Non
 PEOPLE = "tests.algorithms.scene:TanhNet"
 
 
-def test_features_of_single_samples_are_refused_under_local_dp() -> None:
+def test_features_of_single_samples_are_rejected_under_local_dp() -> None:
     dp = {"local": {**PLAIN.local, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "delta": 0.001}}}
     with pytest.raises(RayflError, match=r"local\.dp: its client update requests the features of single samples"):
         run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, dp)[0], 1)

@@ -103,7 +103,7 @@ def test_a_phase_hands_over_to_copies_too(fresh_head: bool) -> None:
     assert torch.equal(kept["head.key.0.weight"], states["target.0.weight"] + 1)
 
 
-def test_copies_that_train_or_differ_are_refused() -> None:
+def test_copies_that_train_or_differ_are_rejected() -> None:
     trains, differs = WithTarget(), WithTarget()
     trains.target.requires_grad_(True)
     with pytest.raises(ScenarioError, match="WithTarget: 'target' follows 'body', so its parameters must not train"):

@@ -64,6 +64,6 @@ def test_the_pyramid_has_the_papers_rates_and_dropout() -> None:
 
 
 @pytest.mark.parametrize(("shape", "message"), [((31, 64, 3), "at least 32 x 32"), ((64, 64, 1), "of 3 channels")])
-def test_images_that_it_cannot_take_are_refused(shape: tuple[int, ...], message: str) -> None:
+def test_images_that_it_cannot_take_are_rejected(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         DeepLabV3Plus(19, shape)

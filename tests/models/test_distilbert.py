@@ -70,7 +70,7 @@ def test_sizes_are_those_of_the_folder(tmp_path: Path) -> None:
     assert network.dropout.p == 0.5
 
 
-def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
+def test_bad_folders_and_sizes_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"model\.folder: .* has no config\.json; use the folder of a DistilBERT"):
         DistilBert(2, folder=tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
@@ -82,7 +82,7 @@ def test_bad_folders_and_sizes_are_refused(tmp_path: Path) -> None:
         DistilBert(2, config={**SMALL, "n_heads": 3})
 
 
-def test_tokens_past_the_vocabulary_or_the_positions_are_refused() -> None:
+def test_tokens_past_the_vocabulary_or_the_positions_are_rejected() -> None:
     network = DistilBert(2, config=SMALL)
     for ids, message in (
         (torch.full((1, 4), 90), "has a vocabulary of 90, but the data has token 90; use the same"),

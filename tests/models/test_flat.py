@@ -318,7 +318,7 @@ def test_a_buffer_that_was_removed_is_noticed_by_name() -> None:
         flat.check()
 
 
-def test_a_vector_of_another_length_is_refused() -> None:
+def test_a_vector_of_another_length_is_rejected() -> None:
     flat = FlatModel(Counting(), CPU)
     with pytest.raises(ValueError, match="the vector has shape"):
         flat.load(flat.vector[:-1])
@@ -382,7 +382,7 @@ class ExtraState(nn.Linear):
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
-def test_a_module_that_does_not_fit_one_vector_is_refused_by_name(make: Callable[[], nn.Module], message: str) -> None:
+def test_a_module_that_does_not_fit_one_vector_is_rejected_by_name(make: Callable[[], nn.Module], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         FlatModel(make(), CPU)
 
@@ -395,7 +395,7 @@ def test_parameters_that_lie_side_by_side_in_one_storage_are_not_taken_for_tied(
     }
 
 
-def test_a_network_whose_declaration_is_wrong_is_refused() -> None:
+def test_a_network_whose_declaration_is_wrong_is_rejected() -> None:
     class Undeclared(Network):
         ordered_modules = ("first",)
         feature_layer = "first"
@@ -421,7 +421,7 @@ def test_a_network_whose_declaration_is_wrong_is_refused() -> None:
         (lambda state: state.clear(), r"lacks 'conv1\.bias', .* and 5 more"),
     ],
 )
-def test_a_state_dict_that_does_not_fit_is_refused_and_changes_nothing(
+def test_a_state_dict_that_does_not_fit_is_rejected_and_changes_nothing(
     change: Callable[[dict[str, torch.Tensor]], object], message: str
 ) -> None:
     flat = FlatModel(LeNet5(), CPU)

@@ -90,7 +90,7 @@ def test_a_released_copy_refuses_to_be_used(model: FlatModel) -> None:
         assert one.module is not two.module
 
 
-def test_a_vector_of_another_length_is_refused(model: FlatModel) -> None:
+def test_a_vector_of_another_length_is_rejected(model: FlatModel) -> None:
     with pytest.raises(ValueError, match="the vector has shape"):
         model.frozen_copy(model.vector[:-1])
     with model.frozen_copy(model.vector) as frozen, pytest.raises(ValueError, match="the vector has shape"):

@@ -12,7 +12,7 @@ from rayfl.models.building import build_module
 GIVEN = {"num_classes": 10, "input_shape": (4,)}
 
 
-def test_a_hidden_layer_of_a_billion_units_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_layer_of_a_billion_units_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_limit, "machine_bytes", lambda: 24 * 2**30)
     with pytest.raises(ScenarioError, match=r"model: [\d,]+ parameters take [\d,]+ GB .*; make 'weight' of Linear"):
         build_module("mlp", {"hidden": [1_000_000_000]}, GIVEN, "model")

@@ -29,7 +29,7 @@ def test_outputs_are_those_of_torchvision() -> None:
 
 
 @pytest.mark.parametrize("shape", [(32, 32, 3), (224, 224, 1)])
-def test_images_that_it_cannot_take_are_refused(shape: tuple[int, int, int]) -> None:
+def test_images_that_it_cannot_take_are_rejected(shape: tuple[int, int, int]) -> None:
     with pytest.raises(ScenarioError, match="model 'mobilenet_v2': takes images"):
         MobileNetV2(2, shape)
 

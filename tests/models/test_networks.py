@@ -264,7 +264,7 @@ def test_the_code_of_fedbug_thaws_the_third_convolution_with_the_first() -> None
         ("resnet18", (16, 32, 3), 17),
     ],
 )
-def test_images_that_are_too_small_are_refused_with_the_smallest_size(
+def test_images_that_are_too_small_are_rejected_with_the_smallest_size(
     name: str, shape: tuple[int, ...], smallest: int
 ) -> None:
     with pytest.raises(ScenarioError, match=f"model '{name}': takes images .* at least {smallest} x {smallest} pixels"):
@@ -289,7 +289,7 @@ def test_images_that_are_too_small_are_refused_with_the_smallest_size(
         ("char_lstm", {}, r"model 'char_lstm': takes texts \(length,\), the data has inputs of shape \(28, 28, 1\)"),
     ],
 )
-def test_a_bad_option_is_refused_by_its_key(name: str, options: dict[str, Any], message: str) -> None:
+def test_a_bad_option_is_rejected_by_its_key(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         build(name, 10, (28, 28, 1), **options)
 
@@ -327,18 +327,18 @@ class Disordered(Network):
         self.first = nn.Linear(2, 2)
 
 
-def test_layers_created_out_of_their_declared_order_are_refused() -> None:
+def test_layers_created_out_of_their_declared_order_are_rejected() -> None:
     with pytest.raises(ScenarioError, match=r"Disordered: .* order first\.weight.* in the order second\.weight"):
         Disordered().check_declaration()
 
 
-def test_a_declared_module_that_does_not_exist_is_refused_by_name() -> None:
+def test_a_declared_module_that_does_not_exist_is_rejected_by_name() -> None:
     network = Disordered()
     network.feature_layer = "third"
     with pytest.raises(ScenarioError, match="declares 'third', which is not one of its submodules"):
         network.check_declaration()
 
 
-def test_a_network_that_declares_nothing_is_refused() -> None:
+def test_a_network_that_declares_nothing_is_rejected() -> None:
     with pytest.raises(ScenarioError, match="must declare ordered_modules and feature_layer"):
         Network().check_declaration()

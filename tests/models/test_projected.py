@@ -92,7 +92,7 @@ class Undeclared(Network):
         ),
     ],
 )
-def test_a_network_that_takes_no_head_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_network_that_takes_no_head_is_rejected(options: dict[str, Any], message: str) -> None:
     known = {"num_classes": 10, "input_shape": (32, 32, 3)}
     with pytest.raises(ScenarioError, match=message):
         call_with_options(projected, options, known, "model")

@@ -118,14 +118,14 @@ def test_one_name_of_a_tied_tensor_is_enough_to_transfer_it() -> None:
     assert torch.equal(transfer(state, target).vector, source.vector)
 
 
-def test_a_source_whose_values_differ_where_the_model_is_tied_is_refused() -> None:
+def test_a_source_whose_values_differ_where_the_model_is_tied_is_rejected() -> None:
     state = FlatModel(Tied(), CPU).state_dict() | {"decoder.weight": torch.zeros(5, 3)}
     with pytest.raises(DataError, match=r"'embedding\.weight' and 'decoder\.weight' differ, but are one tensor"):
         transfer(state, FlatModel(Tied(), CPU))
 
 
 @pytest.mark.parametrize("rules", [{"head": "fresh"}, {"ignore": ["decoder.*"]}])
-def test_a_rule_that_covers_one_end_of_a_tie_alone_is_refused(rules: dict[str, Any]) -> None:
+def test_a_rule_that_covers_one_end_of_a_tie_alone_is_rejected(rules: dict[str, Any]) -> None:
     source, target = FlatModel(Tied(), CPU), FlatModel(Tied(), CPU)
     with pytest.raises(ScenarioError, match=r"cover 'decoder\.weight' but not 'embedding\.weight'"):
         transfer(source.state_dict(), target, **rules)

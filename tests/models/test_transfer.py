@@ -106,12 +106,12 @@ def test_many_mismatches_are_counted() -> None:
         transfer(source, FlatModel(LeNet5(), CPU))
 
 
-def test_a_pattern_without_effect_is_refused() -> None:
+def test_a_pattern_without_effect_is_rejected() -> None:
     with pytest.raises(ScenarioError, match=r"ignore: 'layer9\.\*' matches no name"):
         transfer(state_of(LeNet5()), FlatModel(LeNet5(), CPU), ignore=["layer9.*"])
 
 
-def test_rules_that_leave_nothing_are_refused() -> None:
+def test_rules_that_leave_nothing_are_rejected() -> None:
     with pytest.raises(ScenarioError, match="the rules leave nothing to transfer"):
         transfer(state_of(LeNet5()), FlatModel(LeNet5(), CPU), ignore=["*"])
 

@@ -160,7 +160,7 @@ def test_no_repeat_never_trains_a_client_twice_in_a_row_across_rounds(size: int)
         ({"explicit": [[1, 1]]}, "sampled", "phases.0.cohort: list 0 names a client twice"),
     ],
 )
-def test_a_cohort_that_cannot_be_is_refused(cohort: Any, order: str, message: str) -> None:
+def test_a_cohort_that_cannot_be_is_rejected(cohort: Any, order: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         check_cohort(phase(cohort, order), "phases.0", 10)
 

@@ -86,7 +86,7 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
         ({"clients": 2}, {"clients": 12, "partition": "iid"}, r"evaluation.clients needs test samples by client"),
     ],
 )
-def test_a_sample_that_cannot_be_drawn_is_refused(
+def test_a_sample_that_cannot_be_drawn_is_rejected(
     evaluation: dict[str, Any], data: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ScenarioError, match=complaint):

@@ -69,7 +69,7 @@ def test_every_client_that_is_scored_keeps_a_sample(store: ShardStore) -> None:
         assert len(set(rows_of(part, store))) == 9
 
 
-def test_fewer_samples_than_clients_to_score_are_refused(store: ShardStore) -> None:
+def test_fewer_samples_than_clients_to_score_are_rejected(store: ShardStore) -> None:
     with pytest.raises(ScenarioError, match=r"evaluation\.samples: 7 test samples are too few to score 8 clients"):
         drawn(store, samples=7, personalize={})
     assert len(drawn(store, samples=7).test) == 7

@@ -72,7 +72,7 @@ def test_a_norm_that_was_computed_wrongly_is_found_out() -> None:
     assert not lattice.admits(lattice.in_steps(values, torch.tensor([9.0])).square().sum(dim=1)).any()
 
 
-def test_noise_without_a_lattice_is_refused() -> None:
+def test_noise_without_a_lattice_is_rejected() -> None:
     check_noise(LEAST_NOISE, "phases.p.local.dp")
     with pytest.raises(ScenarioError, match=r"phases.p.local.dp: secure noise needs a noise multiplier of at least"):
         check_noise(LEAST_NOISE * 0.99, "phases.p.local.dp")

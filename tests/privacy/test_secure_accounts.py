@@ -108,7 +108,7 @@ def samples(**dp: Any) -> dict[str, Any]:
         ({"noise_multiplier": 0.01}, r"phases\.p\.local\.dp: secure noise needs a noise multiplier of at least"),
     ],
 )
-def test_what_cannot_be_secure_is_refused(dp: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_secure_is_rejected(dp: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         prepared(**samples(**dp))
 
@@ -122,7 +122,7 @@ def test_one_account_has_one_source_of_noise() -> None:
         job(phase(dp=central(secure=True)), phase(name="second", dp=central()))
 
 
-def test_clients_noise_that_has_no_lattice_is_refused() -> None:
+def test_clients_noise_that_has_no_lattice_is_rejected() -> None:
     with pytest.raises(ScenarioError, match=r"secure noise needs a noise multiplier of at least 0\.0625"):
         job(phase(dp=central(secure=True, noise_multiplier=0.05)))
     with pytest.raises(ScenarioError, match="secure needs accountant = 'rdp'"):
@@ -131,7 +131,7 @@ def test_clients_noise_that_has_no_lattice_is_refused() -> None:
         Lattice(1.0, 1e-318).in_steps(torch.ones(1, 1), torch.ones(1))
 
 
-def test_clients_that_train_at_once_are_refused() -> None:
+def test_clients_that_train_at_once_are_rejected() -> None:
     said = r"numerics\.clients_at_once: the last bits of an update .* phases\.hidden\.dp\.secure"
     with pytest.raises(ScenarioError, match=said):
         job(phase(dp=central(secure=True)), numerics={"clients_at_once": 2})
@@ -151,7 +151,7 @@ class ByTheRow(nn.Module):
         return logits
 
 
-def test_a_network_whose_gradients_depend_on_the_rest_of_a_batch_is_refused() -> None:
+def test_a_network_whose_gradients_depend_on_the_rest_of_a_batch_is_rejected() -> None:
     model = {"name": f"{__name__}:ByTheRow"}
     said = r"p\.local\.dp\.secure: the last bits .* 'head.weight' of model ByTheRow.* \(physical_batch_size = 1\)"
     with pytest.raises(ScenarioError, match=said):
@@ -160,7 +160,7 @@ def test_a_network_whose_gradients_depend_on_the_rest_of_a_batch_is_refused() ->
     prepared(**samples(secure=False, accountant="rdp"), model=model)
 
 
-def test_samples_of_different_lengths_are_refused() -> None:
+def test_samples_of_different_lengths_are_rejected() -> None:
     texts = "tests.data.test_inputs"
     data = {"name": f"{texts}:ragged", "clients": 4, "collate": f"{texts}:tokens_and_mask"}
     with pytest.raises(ScenarioError, match=r"p\.local\.dp\.secure: samples of different lengths are padded"):

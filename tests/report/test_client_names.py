@@ -72,7 +72,7 @@ def test_names_are_there_after_records_were_opened_again(tmp_path: Path) -> None
     assert owners == ["east", None, "nörd", "west"] * 2
 
 
-def test_a_scalar_named_owner_is_refused_where_there_is_such_a_column(tmp_path: Path) -> None:
+def test_a_scalar_named_owner_is_rejected_where_there_is_such_a_column(tmp_path: Path) -> None:
     with records(tmp_path) as made, pytest.raises(RayflError, match="'owner': the records have a column of this name"):
         made.add(done(1, ClientScalars(2, {"owner": 0.5})))
 

@@ -181,7 +181,7 @@ def test_reported_scalars_are_columns_of_the_metrics_under_their_own_names(tmp_p
     ("reported", "scores"),
     [({"round": 1.0}, {}), ({"test_accuracy": 1.0}, {}), ({"drift": 1.0}, {"drift": 1.0})],
 )
-def test_a_scalar_with_the_name_of_another_column_is_refused(
+def test_a_scalar_with_the_name_of_another_column_is_rejected(
     reported: dict[str, float], scores: dict[str, float], tmp_path: Path
 ) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
@@ -218,7 +218,7 @@ def test_what_single_clients_report_has_columns_of_its_own_though_names_come_lat
     ]
 
 
-def test_a_client_scalar_with_the_name_of_a_column_is_refused(tmp_path: Path) -> None:
+def test_a_client_scalar_with_the_name_of_a_column_is_rejected(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1))
         records.add(evaluated("federated", 1, 1.0, 0.5, 9, scores(0.1)))

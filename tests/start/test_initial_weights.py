@@ -227,7 +227,7 @@ def test_wrong_starts_are_named(start: dict[str, Any], complaint: str, tmp_path:
         run(tmp_path, start=start)
 
 
-def test_a_file_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
+def test_a_file_with_code_in_it_is_rejected_and_not_run(tmp_path: Path) -> None:
     torch.save({"model": Console}, tmp_path / "code.pt")
     with pytest.raises(DataError, match=r"nor a state dict of tensors only, written by torch\.save"):
         run(tmp_path, start={"file": str(tmp_path / "code.pt")})
@@ -276,7 +276,7 @@ def test_wrong_renames_are_named(rename: dict[str, str], complaint: str, tmp_pat
         run(tmp_path, start={"file": str(path), "rename": rename})
 
 
-def test_a_scenario_that_starts_from_itself_is_refused(tmp_path: Path) -> None:
+def test_a_scenario_that_starts_from_itself_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "circle.toml"
     path.write_text(FIRST + f"[start]\nscenario = {json.dumps(str(path))}\n")
     with pytest.raises(ScenarioError, match="starts from itself"):
@@ -347,7 +347,7 @@ class Permuted(torch.nn.Linear):
         return super().forward(input[:, self.perm])
 
 
-def test_integers_that_differ_are_refused_and_not_dropped(tmp_path: Path) -> None:
+def test_integers_that_differ_are_rejected_and_not_dropped(tmp_path: Path) -> None:
     model = {"model": f"{__name__}:Permuted"}
     trained = run(tmp_path, seed=1, **model)
     start = {"run": str(trained.directory)}

@@ -125,7 +125,7 @@ def test_a_batch_without_a_label_has_a_loss_of_zero(task: Task) -> None:
         (NextSymbol(), np.array([0.5]), None, "needs integer class labels"),
     ],
 )
-def test_labels_that_do_not_fit_are_refused(
+def test_labels_that_do_not_fit_are_rejected(
     task: Task, labels: np.ndarray, classes: int | None, complaint: str
 ) -> None:
     with pytest.raises(DataError, match=complaint):

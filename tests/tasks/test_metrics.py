@@ -163,12 +163,12 @@ NOT_CALLABLE = 3
         (chosen("torch.nn:Identity"), "neither a function .* nor a class derived from torchmetrics.Metric"),
     ],
 )
-def test_what_is_no_metric_is_refused(named: Named, complaint: str) -> None:
+def test_what_is_no_metric_is_rejected(named: Named, complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         build_metrics([named], Classification(), CLASSES)
 
 
-def test_a_metric_of_classes_is_refused_where_there_are_none() -> None:
+def test_a_metric_of_classes_is_rejected_where_there_are_none() -> None:
     with pytest.raises(ScenarioError, match="metric 'macro_f1' with task 'regression': needs a task with classes"):
         build_metrics([chosen("macro_f1")], Regression(), 1)
 
@@ -210,7 +210,7 @@ def test_ignored_labels_count_in_no_metric(name: str) -> None:
         ("perplexity", Multilabel(), "needs task 'next_symbol'"),
     ],
 )
-def test_metrics_without_meaning_for_a_task_are_refused_in_one_line(name: str, task: Task, complaint: str) -> None:
+def test_metrics_without_meaning_for_a_task_are_rejected_in_one_line(name: str, task: Task, complaint: str) -> None:
     with pytest.raises(ScenarioError, match=f"metric '{name}' with task '{task.name}': .*{complaint}") as caught:
         build_metrics([chosen(name)], task, CLASSES)
     assert len(str(caught.value).splitlines()) == 1

@@ -128,17 +128,17 @@ def moco(queue: int) -> dict[str, Any]:
         (moco(12), "momentum_contrast", False, "set local.drop_last = true"),
     ],
 )
-def test_what_does_not_fit_is_refused(task: Any, model: str, drop_last: bool, message: str) -> None:
+def test_what_does_not_fit_is_rejected(task: Any, model: str, drop_last: bool, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         job(task, model, {"drop_last": drop_last})
 
 
-def test_views_without_augmentations_are_refused() -> None:
+def test_views_without_augmentations_are_rejected() -> None:
     with pytest.raises(ScenarioError, match="'simsiam' compares 2 augmented views of every batch"):
         job("simsiam", "siamese", data={"name": f"{__name__}:images", "clients": 1})
 
 
-def test_a_batch_of_one_is_refused_where_batch_norm_cannot_take_it() -> None:
+def test_a_batch_of_one_is_rejected_where_batch_norm_cannot_take_it() -> None:
     with pytest.raises(
         ScenarioError,
         match=r"phases.p.local: central training has 12 samples, which leave a batch of one .* drop_last = true",

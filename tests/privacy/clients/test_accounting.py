@@ -74,7 +74,7 @@ def test_an_epsilon_too_large_for_numerical_composition_is_bounded_by_renyi_dive
     assert epsilon_of(spent, DELTA, "prv") == epsilon_of(spent, DELTA, "rdp") > 100
 
 
-def test_a_delta_that_prv_cannot_resolve_is_refused_with_a_remedy() -> None:
+def test_a_delta_that_prv_cannot_resolve_is_rejected_with_a_remedy() -> None:
     spent = history({Release(1.0, "poisson", 0.2): 80})
     with pytest.raises(ScenarioError, match=r"^dp: accountant 'prv' cannot compute epsilon at delta = 1e-15 .*'rdp'"):
         epsilon_of(spent, 1e-15, "prv")

@@ -142,13 +142,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[said[:40] for _, said in REFUSED])
-def test_what_does_not_hide_clients_is_refused(changes: dict[str, Any], said: str) -> None:
+def test_what_does_not_hide_clients_is_rejected(changes: dict[str, Any], said: str) -> None:
     chosen = {key: value for key, value in phase(**changes).items() if value is not None}
     with pytest.raises(ScenarioError, match=said):
         job(chosen)
 
 
-def test_batch_norm_is_refused_and_a_remedy_named() -> None:
+def test_batch_norm_is_rejected_and_a_remedy_named() -> None:
     for changes in ({"dp": central()}, RELAY | {"dp": local()}):
         with pytest.raises(ScenarioError, match=r"hidden.dp: buffer 'norm.running_mean' .*use group norm"):
             job(phase(**changes, local=FULL), model=f"{__name__}:Normed")
@@ -166,7 +166,7 @@ def test_delta_has_a_default_from_66_clients_on() -> None:
     assert check_account(plans, 66)[0] == pytest.approx(66**-1.1)
 
 
-def test_phases_that_no_account_composes_are_refused() -> None:
+def test_phases_that_no_account_composes_are_rejected() -> None:
     poisson = phase(name="poisson", cohort={"bernoulli": 0.3}, dp=central())
     with pytest.raises(
         ScenarioError, match=r"phases.fixed.dp: its neighbours differ in one client replaced by another"
@@ -178,7 +178,7 @@ def test_phases_that_no_account_composes_are_refused() -> None:
         job(poisson | {"dp": central(accountant="prv")}, poisson | {"name": "b", "dp": central(accountant="rdp")})
 
 
-def test_a_target_that_earlier_phases_have_spent_is_refused() -> None:
+def test_a_target_that_earlier_phases_have_spent_is_rejected() -> None:
     later = phase(name="later", dp=target(2.0))
     with pytest.raises(ScenarioError, match=r"phases.later.dp.target_epsilon: 2 is spent before this phase"):
         job(phase(dp=central(noise_multiplier=0.5)), later)

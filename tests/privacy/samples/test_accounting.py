@@ -121,7 +121,7 @@ def test_where_prv_would_run_out_of_numbers_the_bound_by_rdp_stands(asked: list[
     assert asked == []
 
 
-def test_a_delta_that_prv_cannot_resolve_is_refused_with_a_remedy() -> None:
+def test_a_delta_that_prv_cannot_resolve_is_rejected_with_a_remedy() -> None:
     with pytest.raises(ScenarioError, match=r"'prv' cannot compute epsilon at delta = 1e-16 .*accountant = 'rdp'"):
         Accountant("prv", 1e-16).epsilon({Mechanism(1.0, 0.1): 10})
 
