@@ -124,7 +124,9 @@ def _written_out(chosen: Named, local: Local, where: str) -> Named:
     ).options
     if others := others_of(chosen):
         if _is_muon(others):
-            raise ScenarioError(f"{where}.others: is for what 'muon' does not take; choose another optimizer")
+            raise ScenarioError(
+                f"{where}.others: trains the parameters that 'muon' cannot train; choose another optimizer"
+            )
         written = _written_out(others, local, f"{where}.others")
         options["others"] = {"name": written.name, **written.options}
     return Named.model_validate({"name": chosen.name, **options})

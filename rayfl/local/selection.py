@@ -53,7 +53,7 @@ def select(chosen: Sequence[Train], network: nn.Module) -> Selection | None:
     left = {name for tie in ties for name in tie if left.intersection(tie)} | left
     if not any(parameter.requires_grad for name, parameter in network.named_parameters() if name in left):
         both = " and ".join(f"train = {_shown(one)}" for one in restrictions)
-        raise ScenarioError(f"train: nothing of model {kind} is left to train with {both}")
+        raise ScenarioError(f"train: model {kind} has no parameters left to train with {both}")
     frozen = _modules_around(held) - _modules_around(left)
     outermost = (name for name in frozen if name.rpartition(".")[0] not in frozen)
     return Selection(frozenset(left), tuple(sorted(outermost)))

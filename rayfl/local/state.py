@@ -43,7 +43,9 @@ def merged(declarations: Iterable[tuple[str, Declaration]]) -> dict[str, Scope]:
     for owner, declaration in declarations:
         for name, scope in declaration.items():
             if name in owners:
-                raise ScenarioError(f"{owners[name]} and {owner} both keep a state named '{name}'; combine others")
+                raise ScenarioError(
+                    f"{owners[name]} and {owner} both keep a state named '{name}'; leave one of them out"
+                )
             owners[name] = owner
             result[name] = scope
     return result

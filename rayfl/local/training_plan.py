@@ -69,6 +69,6 @@ def _own_rates(local: Local, selection: Selection | None, network: nn.Module) ->
         if selection is not None:
             tensors &= selection.tensors
         if not tensors:
-            raise ScenarioError(f"module_lr: nothing of '{name}' trains; leave it out")
+            raise ScenarioError(f"module_lr: no parameter of '{name}' trains; leave it out")
         found.append((rate, frozenset(tensors)))
     return found

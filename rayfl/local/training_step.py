@@ -66,7 +66,7 @@ class TrainingStep:
         Raises:
             RayflError: It is not a vector [num_params].
         """
-        values = self._vector(gradient, "what step_gradient returned")
+        values = self._vector(gradient, "the result of step_gradient")
         self._model.zero_gradient()
         for slot in self._model.training_slots:
             place = slice(slot.offset, slot.offset + slot.size)

@@ -147,7 +147,7 @@ def test_the_head_must_be_declared_where_it_is_cut_off(name: str, train: str) ->
 def test_something_must_be_left_to_train() -> None:
     message = failure("fedbabu", phase={"train": "head"})
     assert message == (
-        "phase 'federated' (fedbabu): train: nothing of model TanhNet is left to train with train = 'body' and "
+        "phase 'federated' (fedbabu): train: model TanhNet has no parameters left to train with train = 'body' and "
         "train = 'head'"
     )
 

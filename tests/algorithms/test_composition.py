@@ -234,7 +234,7 @@ def test_two_penalties_that_would_overwrite_each_others_state_are_rejected() -> 
     message = refusal("parallel", algorithm={"name": "fedavg", "penalties": twice})
     assert message == (
         "phases.p.algorithm: penalty 'contrastive' and penalty 'contrastive' both keep a state named 'previous'; "
-        "combine others"
+        "leave one of them out"
     )
 
 

@@ -139,8 +139,8 @@ class Wrong(FedAvg):
 @pytest.mark.parametrize(
     ("what", "complaint"),
     [
-        ("short", r"what step_gradient returned must be a vector of the \d+ parameters"),
-        ("nothing", r"what step_gradient returned must be a vector .* not None"),
+        ("short", r"the result of step_gradient must be a vector of the \d+ parameters"),
+        ("nothing", r"the result of step_gradient must be a vector .* not None"),
         ("at", r"at must be a vector of the \d+ parameters, like step.gradient\(\) and step.params, not \[1, "),
     ],
 )

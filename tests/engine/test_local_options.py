@@ -150,7 +150,10 @@ def refusal(local: dict[str, Any], **phase: Any) -> str:
         ({"name": "adam", "betas": [1.5, 0.9]}, ": Invalid beta parameter at index 0: 1.5"),
         ({"name": "adam", "amsgrad": "yes"}, ".amsgrad: must be a valid boolean (got 'yes')"),
         ({"name": "sgd", "nesterov": True}, ": Nesterov momentum requires a momentum and zero dampening"),
-        ({"name": "muon", "others": "muon"}, ".others: is for what 'muon' does not take; choose another optimizer"),
+        (
+            {"name": "muon", "others": "muon"},
+            ".others: trains the parameters that 'muon' cannot train; choose another optimizer",
+        ),
         ({"name": "muon", "others": "lbfgs"}, ".others: 'lbfgs' cannot train clients"),
         ({"name": "adam", "others": "sgd"}, ".others: not an option of 'phases.p.local.optimizer'"),
     ],

@@ -72,7 +72,7 @@ def test_the_same_bits_on_any_number_of_hosts() -> None:
     ("phase", "said"),
     [
         ({"local": LOCAL | {"module_lr": {"predictor": 0.05}}}, r"module_lr: model TanhNet has no module 'predictor'"),
-        ({"local": LOCAL | {"module_lr": {"first": 0.05}}, "train": ["second"]}, "nothing of 'first' trains"),
+        ({"local": LOCAL | {"module_lr": {"first": 0.05}}, "train": ["second"]}, "no parameter of 'first' trains"),
         (
             {"local": LOCAL | {"module_lr": {"first": 0.05}}, "algorithm": "scaffold"},
             r"phases\.p\.local\.module_lr: 'scaffold' does not work with several learning rates",
