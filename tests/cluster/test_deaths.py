@@ -111,7 +111,7 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
 
 
 @pytest.mark.slow
-def test_a_host_that_dies_while_its_clients_rest_is_missed_by_the_next_snapshot(tmp_path: Path) -> None:
+def test_the_next_snapshot_notices_a_host_that_died_idle(tmp_path: Path) -> None:
     """It starts again while the others go on, and is asked for its clients' states before it is asked to train them."""
     here, elsewhere = ([client for client in range(8) if home(client, 2) == host] for host in (0, 1))
     cohorts = [[*here, *elsewhere], *[elsewhere] * 15, here]
@@ -150,7 +150,7 @@ class Kills(Callback):
 
 
 @pytest.mark.slow
-def test_whoever_follows_a_run_sees_every_round_once(tmp_path: Path) -> None:
+def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
     """The server dies after the last round: its model is computed again for whoever asks for it."""
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
     quiet, remembers = Console(quiet=True), [Memory(name="memory")]
@@ -197,7 +197,7 @@ def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp
 
 
 @pytest.mark.slow
-def test_a_host_that_answers_no_more_is_replaced(tmp_path: Path) -> None:
+def test_an_unresponsive_host_is_replaced(tmp_path: Path) -> None:
     """It is stopped, not killed: only its silence tells."""
 
     class Stops(Callback):

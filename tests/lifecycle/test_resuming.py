@@ -120,7 +120,7 @@ rayfl.run(tables(**SCENE) | {"checkpoint": {"rounds": 1}}, backend="inline", fol
 """
 
 
-def test_a_process_that_was_killed_outright_is_no_loss(undisturbed: rayfl.Result, tmp_path: Path) -> None:
+def test_a_run_whose_process_was_killed_resumes_without_loss(undisturbed: rayfl.Result, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen([sys.executable, "-c", KILLED, str(folder)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
