@@ -67,8 +67,8 @@ def _check_counting(phase: BasePhase, devices: Devices, where: str) -> None:
     if settings.over_selection > 1 and isinstance(settings.cohort, Bernoulli | Explicit | BySampler):
         kind = {Bernoulli: "bernoulli", Explicit: "explicit", BySampler: "sampler"}[type(settings.cohort)]
         raise ScenarioError(
-            f"{where}.over_selection: draws more clients than cohort asks for, but {{ {kind} = ... }} asks for no "
-            "number of them; use a number or a share of clients, or by_size"
+            f"{where}.over_selection: draws more clients than cohort asks for, but {{ {kind} = ... }} does not ask "
+            "for a number of clients; use a number or a share of clients, or by_size"
         )
 
 

@@ -24,7 +24,7 @@ def check_views(scenario: Scenario) -> None:
         _check_augmented(task, data, task_key(phase))
     if given and all(task.views == 1 for task in tasks):
         raise ScenarioError(
-            f"data.views: there are {given}, but task '{tasks[0].name}' compares no views; use data.augment"
+            f"data.views: there are {given}, but task '{tasks[0].name}' does not use views; use data.augment"
         )
     if given and data.augment and all(task.views > 1 for task in tasks):
         raise ScenarioError(

@@ -26,7 +26,7 @@ def inverse_frequency(labels: np.ndarray) -> np.ndarray:
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise ScenarioError(
             f"'inverse_frequency' needs one class per sample, but labels are {labels.dtype} of shape "
-            f"{list(labels.shape)}; give a function of your own"
+            f"{list(labels.shape)}; give your own function"
         )
     _, places, counts = np.unique(labels, return_inverse=True, return_counts=True)
     weights: np.ndarray = 1 / counts[places]

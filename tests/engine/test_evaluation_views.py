@@ -210,7 +210,7 @@ def test_views_are_for_tasks_that_compare_them_and_augment_for_the_others(augmen
         (
             "Watching",
             {"views": VIEWS},
-            "data.views: there are 2, but task '.*Watching' compares no views; use data.augment",
+            "data.views: there are 2, but task '.*Watching' does not use views; use data.augment",
         ),
         (
             "Averaged",

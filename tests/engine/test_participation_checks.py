@@ -59,7 +59,7 @@ def test_what_counts_answers_needs_devices(key: str) -> None:
         (
             {"over_selection": 2, "cohort": {"bernoulli": 0.5}},
             FAST,
-            r"but \{ bernoulli = ... \} asks for no number",
+            r"but \{ bernoulli = ... \} does not ask for a number of clients",
         ),
         (
             {"over_selection": 0.5, "cohort": 3},

@@ -181,5 +181,5 @@ def test_frequencies_are_those_of_classes() -> None:
         sample_weights(Named(name="inverse_frequency"), torch.tensor([0.5, 1.0]))
     assert str(caught.value) == (
         "local.sample_weights: 'inverse_frequency' needs one class per sample, but labels are float32 of shape [2]; "
-        "give a function of your own"
+        "give your own function"
     )

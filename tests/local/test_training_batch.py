@@ -136,7 +136,7 @@ def test_views_that_do_not_fit_are_named(changes: dict[str, Any], complaint: str
 
 
 def test_a_task_of_one_view_takes_no_list_of_views() -> None:
-    with pytest.raises(ScenarioError, match=r"data\.views: there are 2, but task 'classification' compares no views"):
+    with pytest.raises(ScenarioError, match=r"data\.views: there are 2, but task 'classification' does not use views"):
         scenes.prepared(data={"name": "handwriting", "clients": 6, "views": VIEWS})
 
 

@@ -188,11 +188,11 @@ def outside(ignored: int | None, name: str) -> tuple[float, ...]:
     """The `fill` of label maps.
 
     Raises:
-        ScenarioError: The task ignores no label.
+        ScenarioError: The task has no ignored label.
     """
     if ignored is None:
         raise ScenarioError(
-            f"data.augment: '{name}' uncovers pixels that have no label, but the task ignores no label; "
+            f"data.augment: '{name}' uncovers pixels that have no label, but the task has no ignored label; "
             "choose an augmentation that stays inside the image"
         )
     return (float(ignored),)

@@ -99,7 +99,7 @@ def _needs_classes(partitioner: Callable[..., Any], partition: Named) -> bool:
 def _check_reads_classes(partitioner: Callable[..., Any], partition: Named) -> None:
     reads = any(asks_for(partitioner, name) for name in _CLASSES)
     if not reads or (partition.name == "iid" and not _is_iid_per_class(partition)):
-        raise ScenarioError(f"data.labels_by: partition '{partition.name}' reads no labels; leave it out")
+        raise ScenarioError(f"data.labels_by: partition '{partition.name}' does not use labels; leave it out")
 
 
 def _is_iid_per_class(partition: Named) -> bool:

@@ -201,5 +201,7 @@ def test_a_network_is_tried_on_the_sizes_that_it_trains_on(tmp_path: Path) -> No
 def test_uncovered_pixels_are_ignored_or_raise_if_the_task_ignores_no_label(tmp_path: Path) -> None:
     job, _ = prepare(Scenario.from_tables(tables(augment=["crop", "rotate"])), tmp_path)
     run_on_hosts(job, 1)
-    with pytest.raises(ScenarioError, match="'crop' uncovers pixels that have no label, but the task ignores no label"):
+    with pytest.raises(
+        ScenarioError, match="'crop' uncovers pixels that have no label, but the task has no ignored label"
+    ):
         prepare(Scenario.from_tables(tables(augment=["crop"], task=f"{HERE}:EveryPixel")), tmp_path)

@@ -165,7 +165,9 @@ def test_partitions_that_need_classes_say_so_in_one_line(partition: Any) -> None
 
 @pytest.mark.parametrize("partition", ["iid", f"{HERE}:by_target"])
 def test_labels_by_raises_if_the_partition_reads_no_classes(partition: str) -> None:
-    with pytest.raises(ScenarioError, match=rf"data\.labels_by: partition '{partition}' reads no labels; leave it out"):
+    with pytest.raises(
+        ScenarioError, match=rf"data\.labels_by: partition '{partition}' does not use labels; leave it out"
+    ):
         store(partition=partition, labels_by="quantiles")
 
 
