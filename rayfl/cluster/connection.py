@@ -206,7 +206,7 @@ def check_is_cluster(address: str) -> None:
         )
     if code is grpc.StatusCode.UNAUTHENTICATED:
         raise ResourceError(
-            f"the Ray cluster at {address} wants the token that it was started with: set RAY_AUTH_MODE=token, and "
+            f"the Ray cluster at {address} requires the token that it was started with: set RAY_AUTH_MODE=token, and "
             "RAY_AUTH_TOKEN_PATH to a file with the token (RAY_AUTH_TOKEN, where it is set, counts instead)"
         )
 

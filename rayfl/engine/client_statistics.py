@@ -117,7 +117,7 @@ def _check_two_samples(store: ShardStore, where: str, name: str) -> None:
     sets = [store.test_shards, *(held.shards for held in store.held_out.values())]
     if all(int(shards.sizes.max(initial=0)) < 2 for shards in sets if shards is not None):
         raise ScenarioError(
-            f"{where}: '{name}' needs clients with at least two test samples of their own, but none has more than one; "
+            f"{where}: '{name}' needs clients with at least two test samples each, but none has more than one; "
             "hold out more with data.test_share, or leave it out"
         )
 

@@ -85,7 +85,9 @@ def test_a_cluster_with_another_token_is_said_to_want_its_own(
     mode: str, guarded_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
-    said = f"the Ray cluster at 127.0.0.1:{guarded_port} wants the token that it was started with: set RAY_AUTH_MODE="
+    said = (
+        f"the Ray cluster at 127.0.0.1:{guarded_port} requires the token that it was started with: set RAY_AUTH_MODE="
+    )
     assert said in error_at(f"127.0.0.1:{guarded_port}")
 
 
