@@ -1,4 +1,4 @@
-"""What an algorithm sees of a client during a client update."""
+"""The view that an algorithm has of a client during a client update."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from rayfl.streams import client_torch_seed
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """What phase, round and exchange determine about their client updates.
+    """Settings of a client update that follow from its phase, round and exchange.
 
     Attributes:
         local: The phase's local training options, before numbers that differ by client are drawn.
@@ -40,7 +40,7 @@ class UpdatePlan:
         train: Restrictions on the parameters that train, by the algorithm and by the phase.
         num_values: Number of values that the phase trains and therefore sends; None if everything trains.
         first_model: The phase's first global model, if the algorithm asked for it.
-        reports: What the phase asks to have reported (`phases.N.report`).
+        reports: Names of the additional reports (`phases.N.report`).
         keeps_momentum: Whether local training starts with the velocity at which the client's last one ended.
     """
 
@@ -55,14 +55,14 @@ class UpdatePlan:
 
 @dataclass(frozen=True)
 class ClientFacts:
-    """What is known about a client before its update.
+    """Facts about a client before its update.
 
     Attributes:
         id: The client's number.
         num_samples: Number of training samples.
         relative_size: `num_samples` divided by the mean over all clients.
         streams: Keys of its random streams.
-        state: What it keeps.
+        state: Its named tensors.
         noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
     """
 
@@ -108,7 +108,7 @@ class ClientContext:
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: float32 [length of the buffers], the network's initial buffers.
         streams: Keys of the client's random streams.
-        reports: What the phase asks to have reported (`phases.N.report`).
+        reports: Names of the additional reports (`phases.N.report`).
         keeps_momentum: Whether local training starts with the velocity at which the client's last one ended.
         scalars: Reported scalars, by name.
         sent: The vectors that the exchange sent, the same for every client, or the model that a hop starts from; do not
@@ -218,7 +218,7 @@ class ClientContext:
         return places
 
     def random_model(self, purpose: str) -> torch.Tensor:
-        """Returns a freshly initialised model vector of the client's own, the same in every round of a phase."""
+        """Returns a freshly initialised model vector that belongs to the client, the same in every round of a phase."""
         streams = self.streams
         return self._random_model(client_torch_seed(streams.seed, purpose, streams.phase, 0, self.id))
 

@@ -1,4 +1,4 @@
-"""What local training needs to know about a task."""
+"""The part of a task that local training reads."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Objective(Protocol):
 
 
 def nonzero(total: torch.Tensor | int) -> torch.Tensor | int:
-    """Returns the total, with 0 replaced by 1; a tensor is not waited for."""
+    """Returns the total, with 0 replaced by 1, without synchronising with the GPU."""
     return total + (total == 0)

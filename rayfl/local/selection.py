@@ -15,7 +15,7 @@ from rayfl.registry import nearest
 
 @dataclass(frozen=True)
 class Selection:
-    """What may change in a client update.
+    """Tensors that may change in a client update.
 
     Attributes:
         tensors: Names of the parameters that train and of the buffers that are updated. A tied parameter is included

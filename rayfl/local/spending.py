@@ -27,7 +27,8 @@ Spending = Mapping[Mechanism, int]
 """How often each mechanism was used."""
 
 SpendingByClient = Mapping[int, Spending]
-"""What clients spent in a round, or in a run so far; a pool of samples also has a number (`rayfl.data.pools`)."""
+"""Privacy spent by each client in a round or in the run so far; a pool of samples also has a number (see
+`rayfl.data.pools`)."""
 
 
 class PrivacyAccounts:
@@ -40,17 +41,17 @@ class PrivacyAccounts:
         self._spent: dict[int, Counter[Mechanism]] = {}
 
     def book(self, spent: Iterable[SpendingByClient]) -> None:
-        """Adds what the client updates of a committed round spent."""
+        """Adds the spending of the client updates of a committed round."""
         for by_client in spent:
             for client, spending in by_client.items():
                 self._spent.setdefault(client, Counter()).update(spending)
 
     def of(self, client: int) -> Spending:
-        """What a client or pool has spent so far."""
+        """The spending of a client or pool so far."""
         return self._spent.get(client, {})
 
     def spent(self) -> dict[int, dict[Mechanism, int]]:
-        """Returns what every client has spent so far, as plain data ordered by client."""
+        """Returns the spending of every client so far, as plain data ordered by client."""
         return {client: dict(sorted(self._spent[client].items())) for client in sorted(self._spent)}
 
     def restore(self, spent: SpendingByClient) -> None:
@@ -59,7 +60,7 @@ class PrivacyAccounts:
 
 
 def by_client_in_total(spent: Iterable[SpendingByClient]) -> SpendingByClient:
-    """Sums what several client updates spent, by client."""
+    """Sums the spending of several client updates by client."""
     accounts = PrivacyAccounts()
     accounts.book(spent)
     return accounts.spent()

@@ -1,4 +1,4 @@
-"""State that survives from exchange to exchange, with its scope; whoever needs state declares it."""
+"""State that is kept between exchanges, with its scope; its owner must declare it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def merged(declarations: Iterable[tuple[str, Declaration]]) -> dict[str, Scope]:
     """Merges several declarations into one.
 
     Args:
-        declarations: Pairs of who declares (for the error) and the declaration.
+        declarations: Pairs of the owner's name (for the error) and its declaration.
 
     Raises:
         ScenarioError: Two declare the same name and would overwrite each other's state.
