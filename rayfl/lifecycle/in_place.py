@@ -11,7 +11,7 @@ from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.errors import CheckpointError, ScenarioError
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CHECKPOINTS
-from rayfl.report.status import take_for_lost
+from rayfl.report.status import mark_lost
 
 How = Literal["begin", "resume"]
 
@@ -36,7 +36,7 @@ def run_in_place(
         clear()
         run("begin")
         return
-    take_for_lost(folder)
+    mark_lost(folder)
     try:
         run("resume")
     except CheckpointError as error:

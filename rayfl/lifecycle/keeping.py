@@ -83,7 +83,7 @@ class Keeping:
             ResourceError: It was removed, and the run must not continue.
         """
         try:
-            self._records.check_there()
+            self._records.check_exists()
         except ResourceError as error:
             self.not_recorded(error)
 
@@ -94,7 +94,7 @@ class Keeping:
             ResourceError: The run must not continue.
         """
         with suppress(ResourceError):
-            self._records.make_again()
+            self._records.recreate()
         if str(error) != self._last_not_recorded:
             self._go_on("some records are not written yet", str(error))
             self._last_not_recorded = str(error)

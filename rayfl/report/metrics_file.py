@@ -59,11 +59,11 @@ class MetricsFile:
         """Whether the file or its folder was removed."""
         return not self._path.exists()
 
-    def make_again(self) -> None:
-        """Makes the file and its folder again, with the lines that it had when it was removed.
+    def recreate(self) -> None:
+        """Recreates the file and its folder, with the lines that it had when it was removed.
 
         Raises:
-            OSError: They cannot be made.
+            OSError: They cannot be created.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._file.seek(0)

@@ -77,10 +77,10 @@ class Records:
 
     @classmethod
     def within(cls, folder: Path) -> Records:
-        """Keeps records in this very folder, which is made where it is missing.
+        """Keeps records in this folder, and creates it if it is missing.
 
         Raises:
-            ResourceError: Nothing can be written there, or a run's records are there already.
+            ResourceError: The folder is not writable, or already has the records of a run.
         """
         check_holds_no_run(folder)
         return cls(folder)
@@ -169,7 +169,7 @@ class Records:
                     with self._writing(CLIENTS_FILE):
                         self._clients.add_scores(event)
 
-    def check_there(self) -> None:
+    def check_exists(self) -> None:
         """Checks that the folder still exists.
 
         Raises:
@@ -178,16 +178,16 @@ class Records:
         if self._metrics.is_gone():
             raise ResourceError(f"'{self.folder}' was removed while the run was writing to it")
 
-    def make_again(self) -> None:
-        """Makes the folder again if it was removed, with the scenario, the environment and all metrics so far.
+    def recreate(self) -> None:
+        """Recreates the folder if it was removed, with the scenario, the environment and all metrics so far.
 
         Raises:
-            ResourceError: It cannot be made.
+            ResourceError: It cannot be created.
         """
         if not self._metrics.is_gone():
             return
         with self._writing(METRICS_FILE):
-            self._metrics.make_again()
+            self._metrics.recreate()
         for file, text in self._small.items():
             self._write_small(file, text)
 

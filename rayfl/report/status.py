@@ -221,8 +221,8 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     return content | {"status": LOST, "reason": said}
 
 
-def take_for_lost(folder: Path) -> None:
-    """Marks a run as lost in status.json; for callers who know that no process can still be running it."""
+def mark_lost(folder: Path) -> None:
+    """Marks a run as lost in status.json, for callers that know that no process still runs it."""
     content = _read(folder)
     if content is not None and content["status"] in UNDER_WAY:
         write_json(folder / STATUS, content | {"status": LOST, "reason": "its process is gone"})

@@ -24,7 +24,7 @@ from rayfl.privacy.composition import LATTICE_ORDERS
 from rayfl.privacy.release_ledger import ChargedRound, ReleaseLedger
 from rayfl.privacy.samples.rdp import orders_of
 from rayfl.report.recorded_metrics import read_rows
-from rayfl.report.status import take_for_lost
+from rayfl.report.status import mark_lost
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import StopAt
 from tests.lifecycle.test_resuming import EndsAfter
@@ -143,7 +143,7 @@ def test_a_round_that_was_charged_stays_charged_though_the_process_is_killed_bef
     with pytest.raises(RuntimeError, match="left on purpose"):
         run(tmp_path / "run", tables(SAMPLES))
     monkeypatch.setattr(_InlineWorker, "call", call)
-    take_for_lost(folder)
+    mark_lost(folder)
     assert entries(folder) == [[0], 1, 2, 3, 4]
     assert privacy(tmp_path / "run")["samples"]["charged_but_discarded"]["rounds"] == [4]
     with (folder / "ledger.jsonl").open("a") as ledger:
