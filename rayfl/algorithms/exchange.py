@@ -1,4 +1,4 @@
-"""What passes between the server and a cohort: a message, each client's answer, and the reduced answers."""
+"""The communication between the server and a cohort: a message, each client's answer, and the reduced answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ the padding of the flat vector is never counted.
 
 
 Messages = Sequence[tuple[tuple[Part, ...], tuple[Part, ...]]]
-"""What the server sends to a client and gets back (`Exchange.down` and `up`), for each exchange."""
+"""The parts that the server sends to a client and gets back (`Exchange.down` and `up`), for each exchange."""
 
 MORE_IF_SUMMED = "bytes more if summed"
 """The diagnostic through which workers report the bytes of `Exchange.up_if_summed` to the server."""
@@ -36,7 +36,7 @@ Asked = Literal["cohort", "server", "host"]
 
 @dataclass(frozen=True)
 class Released:
-    """Declares what clients answer with, for client-level DP (`phases.N.dp`); returned by `Algorithm.releases`.
+    """Declares the contents of clients' answers, for client-level DP (`phases.N.dp`); returned by `Algorithm.releases`.
 
     Attributes:
         values: The answers' vectors that are averaged: their lengths by name, as `model`, `params` or a number (see
@@ -113,7 +113,7 @@ class Exchange:
 
 
 class Answer:
-    """What one client returns: named float32 vectors, which are reduced over the cohort.
+    """The result of one client: named float32 vectors, which are reduced over the cohort.
 
     Attributes:
         weight: The client's weight in the cohort's means; 1 for all clients gives the plain mean.

@@ -1,4 +1,4 @@
-"""What an algorithm needs and rules out, checked before a run starts."""
+"""Requirements and limits of an algorithm, checked before a run starts."""
 
 from __future__ import annotations
 

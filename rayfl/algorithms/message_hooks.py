@@ -1,4 +1,4 @@
-"""What an algorithm's messages contain, and what stays on a client."""
+"""The contents of an algorithm's messages, and the values that stay on a client."""
 
 from __future__ import annotations
 

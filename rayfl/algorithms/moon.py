@@ -41,7 +41,7 @@ class Contrastive(Penalty):
         mu: Weight of the term, at least 0; CyclicFL uses 0.1.
         tau: Temperature, above 0.
         first: The previous model of a client that has none yet. `skip`: no term, as in the first round of MOON's code.
-            `random`: a random network of the client's own, as in MOON's later code and FedDecorr's. `initial`: the
+            `random`: a random network for each client, as in MOON's later code and FedDecorr's. `initial`: the
             phase's first global model, which the server sends along in every round.
         divide_by_tau: Whether to divide the cosines by tau; FedDecorr's code does not.
     """

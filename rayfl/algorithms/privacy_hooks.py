@@ -1,4 +1,4 @@
-"""What an algorithm declares about privacy: what DP must hide, or why it is not supported."""
+"""An algorithm's declarations about privacy: the values that DP must hide, or why it is not supported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rayfl.errors import ScenarioError
 
 
 class PrivacyHooks:
-    """What `local.dp` and `phases.N.dp` ask an algorithm before a run starts; a base class of every `Algorithm`.
+    """Declarations that `local.dp` and `phases.N.dp` read before a run starts; a base class of every `Algorithm`.
 
     For example-level DP (`local.dp`) an algorithm defines `no_sample_dp` and `sample_requests`, for client-level DP
     (`phases.N.dp`) `releases`.
@@ -18,7 +18,7 @@ class PrivacyHooks:
         """Returns why `local.dp` does not work with the algorithm; empty if it does.
 
         Under `local.dp`, every request of a client (training, losses, gradients) is clipped sample by sample, noised
-        and charged to its account. Whatever the client answers or keeps is then private without further code. Return a
+        and charged to its account. The client's answer and state are then private without further code. Return a
         reason if that is impossible (loss terms over a whole batch, Hessian-vector products) or if the noise would make
         the results useless.
         """

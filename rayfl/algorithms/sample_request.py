@@ -1,4 +1,4 @@
-"""What an algorithm declares about requests that read clients' samples, for planning `local.dp`."""
+"""Declares an algorithm's requests that read clients' samples, for planning `local.dp`."""
 
 from __future__ import annotations
 

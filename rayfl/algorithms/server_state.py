@@ -1,4 +1,4 @@
-"""What an algorithm's round sees and changes on the server."""
+"""The state that an algorithm's round reads and changes on the server."""
 
 from __future__ import annotations
 

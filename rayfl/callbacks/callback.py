@@ -165,7 +165,7 @@ class Callback(Component):
         """Called once the run has ended, successfully or not (`run.ended`), if `on_start` was called."""
 
     def state(self) -> Mapping[str, Any]:
-        """What the callback needs to continue after the latest round: text, finite numbers, booleans, lists, dicts."""
+        """Returns the state to continue from after the latest round: text, finite numbers, booleans, lists, dicts."""
         return {}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

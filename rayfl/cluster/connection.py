@@ -47,7 +47,7 @@ def attached(address: str | None, workers_print: bool = True, dashboard: bool = 
 
     Raises:
         ScenarioError: A dashboard is requested, but Ray is not started here.
-        ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster refuses
+        ResourceError: Nothing answers at the address, something other than a Ray cluster does, or the cluster rejects
             the connection.
     """
     with ExitStack() as connecting:
@@ -212,7 +212,7 @@ def check_is_cluster(address: str) -> None:
 
 
 def _answer(address: str) -> grpc.StatusCode:
-    """How whatever listens at the address answers a program that wants to join."""
+    """Returns the status with which the server at the address answers a program that asks to join."""
     try:
         with init_grpc_channel(address) as channel:
             ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)

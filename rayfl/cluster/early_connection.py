@@ -59,7 +59,7 @@ class EarlyConnection:
     def give_up(self) -> None:
         """As `close`, but does not wait for a connection that is still being made.
 
-        Whoever connects next waits for it, as does Python before it exits.
+        The next attempt to connect waits for it, and so does Python before it exits.
         """
         if self._made.done():
             self.close()

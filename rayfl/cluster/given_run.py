@@ -43,7 +43,7 @@ class GivenRun:
 
 @dataclass(frozen=True)
 class Models:
-    """What the server receives in addition, for itself and for the hosts, which fetch it from the server.
+    """Additional data for the server and for the hosts, which fetch it from the server.
 
     Attributes:
         initial: The initial model of each phase.

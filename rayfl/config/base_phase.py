@@ -127,7 +127,7 @@ class BasePhase(Section):
 
     @property
     def pool(self) -> Literal["clients", "server"] | None:
-        """Whose pooled samples train instead of clients; None where clients train."""
+        """The pool whose samples train instead of clients; None if clients train."""
         cohort = self.settings.cohort
         return cohort.pool if isinstance(cohort, Pooled) else None
 

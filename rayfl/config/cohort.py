@@ -77,7 +77,7 @@ class Pooled(Section):
     """Pooled samples in place of clients: the cohort of a round of centralised training.
 
     Attributes:
-        pool: Whose samples: `clients` or `server`.
+        pool: The owner of the samples: `clients` or `server`.
     """
 
     pool: Literal["clients", "server"]

@@ -64,7 +64,7 @@ class Data(Section):
     Attributes:
         name: A registered source, or `package.module:object` of your own: a callable that returns the data, or the data
             itself. The data can be a `rayfl.data.Dataset`, arrays (train_x, train_y, test_x, test_y), or a mapping from
-            `train`, `test` and the names of further test sets to (x, y), (x, y, clients) or a map-style PyTorch
+            `train`, `test` and the names of additional test sets to (x, y), (x, y, clients) or a map-style PyTorch
             Dataset, alone or as (dataset, clients). `clients` is the owner of every sample, or the rows of every client
             by name. For PyTorch Datasets every worker process calls the callable again and reads items when batches
             need them.
@@ -74,12 +74,12 @@ class Data(Section):
             scenario's `seed`. If it is set, scenarios that differ only in `seed` share one split.
         classes: Which classes are used, drawn with the data's seed: `{ places = [[80, 100]], draw = 5 }` draws five of
             the last twenty classes in a random order. By default all.
-        owners: Which of the data's own clients are used, in the same form, with a natural partition: `{ places = [[300,
-            385]] }`. By default all.
+        owners: Which of the clients that come with the data are used, in the same form, with a natural partition:
+            `{ places = [[300, 385]] }`. By default all.
         clients: Number of clients. A natural partition draws that many of its clients (by default all); all other
             partitions need a number.
         partition: How samples are divided among clients, with options. By default `natural` where the data names its
-            clients, else `iid`. A partitioner of your own takes any of `labels`, `num_classes`, `targets`,
+            clients, else `iid`. Your own partitioner takes any of `labels`, `num_classes`, `targets`,
             `num_samples`, `clients`, `rng` and `natural`, and returns `Shards` or the owner of every sample; see
             `rayfl.data.partition`.
         labels_by: Derives the classes that a partition needs from labels that are not classes: "quantiles" (`bins`, of

@@ -44,7 +44,7 @@ class Evaluation(Section):
         headline: Label of the metric that ranks rounds and runs, or "loss". By default the first metric.
         every: Evaluates after every `every` rounds of the scenario, and after the last round of each phase. Default: 1.
         samples: Maximum number of the data's test samples to evaluate on, drawn once from the data's seed, the same in
-            all rounds. With scores per client, every client that has test samples keeps at least one of its own, and
+            all rounds. With scores per client, every client that has test samples keeps at least one, and
             the rest are drawn from all clients alike. Other sets are always evaluated in full. By default all samples
             are used.
         clients: Number of clients on whose test samples the model is evaluated, drawn again for every evaluated round,
@@ -168,7 +168,7 @@ class Numerics(Section):
 
 
 class Resources(Section):
-    """What to run on. Apart from the kind of device, nothing in this section changes a result.
+    """The hardware to run on. Apart from the kind of device, nothing in this section changes a result.
 
     Attributes:
         hosts: Number of worker processes. `auto` (the default) starts one for every `cpus_per_host` CPUs (and

@@ -52,7 +52,7 @@ class Scenario(Section):
         numerics: Settings that can change the last bits of the result.
         resources: The worker processes and devices to run on.
         checkpoint: When checkpoints are written, and how many are kept.
-        module_folders: Folders in which Python looks for modules of your own that it does not find elsewhere. When a
+        module_folders: Folders in which Python looks for your own modules if it does not find them elsewhere. When a
             file is loaded that names a module in its own folder, that folder is added. Default: none.
 
     Example:

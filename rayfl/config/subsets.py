@@ -1,4 +1,4 @@
-"""`data.classes` and `data.owners`: which classes, and which of the data's own clients, a scenario uses.
+"""`data.classes` and `data.owners`: the classes and the data's clients that a scenario uses.
 
 All classes (or clients) are put in a random order, and `places` selects positions in that order. Scenarios that share
 the order can therefore use disjoint classes: one pre-trains on the first 80, another starts from it and uses the last
@@ -72,7 +72,7 @@ class Classes(Places):
 
 
 class Owners(Places):
-    """Which of the data's own clients (the writers of FEMNIST) a scenario uses; `data.clients` draws from these.
+    """The data's clients (the writers of FEMNIST) that a scenario uses; `data.clients` draws from these.
 
     Attributes:
         of: Minimum number of clients that the data must have; generated data has exactly this number. By default any

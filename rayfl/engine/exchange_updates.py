@@ -25,7 +25,7 @@ _NO_CLIENT: dict[Asked, str] = {
     "server": "the server's samples",
     "host": "the server's work on a worker process",
 }
-"""Names in errors of updates that are not a client's, by who answers."""
+"""Names in errors of updates that are not a client's, by `Exchange.at`."""
 
 
 class ExchangeUpdates:

@@ -14,7 +14,7 @@ from rayfl.user_code import their_traceback
 
 @dataclass(frozen=True)
 class UpdateErrors:
-    """Adds worker, phase and round to whatever client updates raise.
+    """Adds worker, phase and round to the errors of client updates.
 
     Attributes:
         host: Number of the host that they run on.

@@ -95,7 +95,7 @@ class PrivacyBudget:
         self._repeated.book(charged.spent for charged in charges.discarded)
 
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
-        """Decides who takes part in a round, and counts what they will spend, first in the ledger if there is one."""
+        """Selects the participants of a round and counts their spending, first in the ledger if there is one."""
         admission = self._within_targets(index, cohort) or self._within_budget(index, cohort)
         if self._charges is not None and not admission.ends:
             spent = self._updates(index, admission.cohort)
@@ -172,7 +172,7 @@ class PrivacyBudget:
         return spent
 
     def left_out_of(self, index: RoundIndex) -> tuple[int, ...] | None:
-        """Returns, once per round, who was left out of a committed round; None in phases that leave nobody out."""
+        """Returns, once per round, the clients left out of a committed round; None in phases that leave none out."""
         return self._left_out_of.pop(index.round, None)
 
     def leave_out(self, clients: tuple[int, ...]) -> tuple[int, ...]:

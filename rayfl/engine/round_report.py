@@ -34,7 +34,7 @@ def round_done(
         traffic: Total since the start of the run.
         seconds: Time since the start of the run.
         spent: Privacy that the round spent, by client.
-        left_out: Clients whose budget was exhausted; None in phases that leave nobody out.
+        left_out: Clients whose budget was exhausted; None in phases that leave no client out.
         simulated: Total since the start of the run; None without [participation].
     """
     losses = [loss for report in reports for loss in report.losses.values()]

@@ -229,7 +229,7 @@ class Run:
         self._keeping.collect(wait=True)
 
     def state(self) -> dict[str, Any]:
-        """What a run needs to be reopened after the latest event: strings, finite numbers, lists and dictionaries.
+        """Returns the run's state after the latest event, to reopen it: strings, finite numbers, lists and dicts.
 
         Also writes the records up to there to disk.
 

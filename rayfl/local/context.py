@@ -79,7 +79,7 @@ class ClientNetwork:
     """The network that the clients of a worker train, as their contexts use it.
 
     Attributes:
-        model: The resident model; its values are whatever was trained last.
+        model: The resident model; its values are those of the last training.
         initial_buffers: float32 [length of the buffers], the network's initial buffers.
         random_model: Function from a seed to a freshly initialised model vector.
     """

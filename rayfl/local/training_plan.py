@@ -64,7 +64,7 @@ def _own_rates(local: Local, selection: Selection | None, network: nn.Module) ->
         if name not in modules:
             raise ScenarioError(f"module_lr: model {type(network).__name__} has no module '{name}'")
         if around := next((other for other in local.module_lr if name.startswith(f"{other}.")), None):
-            raise ScenarioError(f"module_lr: '{name}' lies in '{around}', which has a rate of its own; leave one out")
+            raise ScenarioError(f"module_lr: '{name}' lies in '{around}', which has its own rate; leave one out")
         tensors = {parameter for parameter, tensor in modules[name].named_parameters(name) if tensor.requires_grad}
         if selection is not None:
             tensors &= selection.tensors

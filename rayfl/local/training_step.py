@@ -94,6 +94,6 @@ def check_repeatable(keeps: bool, task: str) -> None:
     """
     if keeps:
         raise ScenarioError(
-            f"its client update computes gradients of its own (step_gradient), and task '{task}' keeps something from "
+            f"its client update computes its own gradients (step_gradient), and task '{task}' keeps something from "
             "one batch to the next, which would count more than once; use another task or algorithm"
         )

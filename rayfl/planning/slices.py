@@ -28,7 +28,7 @@ class Slice:
         stop: Index after the last one.
         client: The client that the samples belong to; -1 unless scores per client are requested.
         personalized: Whether to score them after local training on this client's training samples.
-        set: Name of the set of samples: `test`, `validation`, `client_test`, a further test set's, or `bank`.
+        set: Name of the set of samples: `test`, `validation`, `client_test`, an additional test set's name, or `bank`.
     """
 
     start: int

@@ -89,7 +89,7 @@ class VirtualClock:
         return [self.update(index, client, self.now) for client in cohort]
 
     def update(self, index: RoundIndex, client: int, at: float) -> Participant:
-        """What becomes of an update that an available client begins at a virtual second of the run.
+        """Simulates an update that an available client begins at a virtual second of the run.
 
         It drops out with the client's probability for the round, or where its session ends before its answer is in.
         """

@@ -29,7 +29,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ChargedRound:
-    """What one round may release.
+    """A round, with the releases that it is charged for.
 
     Attributes:
         phase: Position of its phase, from 0.

@@ -1,1 +1,1 @@
-"""What the model begins with: weights from a file, a run, a library, or a scenario that is run first."""
+"""The initial model: weights from a file, a run, a library, or a scenario that is run first."""

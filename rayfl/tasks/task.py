@@ -31,7 +31,7 @@ Kind = Literal["multiclass", "multilabel"]
 
 
 class Task(Component, ABC):
-    """What is learned; derive from it to write your own. Its fields are the keys of `[task]`.
+    """A learning objective and its metrics; derive from it to write your own. Its fields are the keys of `[task]`.
 
     Attributes:
         default_metrics: Metrics that are reported unless `evaluation.metrics` says otherwise; the first is the

@@ -23,7 +23,7 @@ HERE = __name__
 
 
 def blobs() -> Dataset:
-    """Three classes in the plane, and a further test set that is harder."""
+    """Three classes in the plane, and an additional test set that is harder."""
     rng = np.random.default_rng(2)
 
     def drawn(number: int, noise: float) -> Samples:

@@ -1,4 +1,4 @@
-"""What the rounds of a run release about clients, derived from the scenario and from charged rounds that were lost."""
+"""The releases of a run about its clients, derived from the scenario and from charged rounds that were lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def knows_participants(phase: Phase) -> bool:
 
 
 class ClientLedger:
-    """What was released, up to any round, about the least protected client.
+    """The releases, up to any round, about the least protected client.
 
     Args:
         scenario: The scenario.

@@ -48,7 +48,7 @@ class Planned:
     accesses: Accesses
 
     def spending(self, noise_multiplier: float) -> dict[Mechanism, int]:
-        """What each has spent after the phase."""
+        """The spending of each client after the phase."""
         return with_noise(self.accesses, noise_multiplier, self.earlier)
 
 

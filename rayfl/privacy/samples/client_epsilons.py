@@ -43,7 +43,7 @@ class ClientEpsilons:
         self._stale = set(range(self._num_clients))
 
     def spent(self) -> SpendingByClient:
-        """What every client has spent so far, in the rounds that were booked."""
+        """The spending of every client so far, in the rounds that were booked."""
         return self._accounts.spent()
 
     def restore(self, spent: SpendingByClient) -> None:

@@ -30,7 +30,7 @@ def dp_of(plan: PhasePlan) -> SampleDP:
 
 
 class PlannedAccount:
-    """What clients will have spent after each phase, as planned.
+    """The planned privacy spending of clients after each phase.
 
     Args:
         scenario: The scenario.
@@ -122,7 +122,7 @@ class PlannedAccount:
         return planned, of_client
 
     def _total(self, client: int) -> Spending:
-        """What a client has spent, including what the pool of all clients' samples has."""
+        """The spending of a client, including that of the pool of all clients' samples."""
         pool = pool_number("clients", len(self._populations[self._first.number].sizes))
         total: Counter[Mechanism] = Counter(self._spent.get(client, {}))
         if client != pool:

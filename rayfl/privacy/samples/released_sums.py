@@ -1,4 +1,4 @@
-"""What private training releases about samples: noised sums of clipped gradients and of bounded losses."""
+"""The releases of private training about samples: noised sums of clipped gradients and of bounded losses."""
 
 from __future__ import annotations
 

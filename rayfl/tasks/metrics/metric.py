@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 State = Mapping[str, np.ndarray]
-"""What a metric keeps of some test samples."""
+"""The statistics that a metric keeps of some test samples."""
 
 
 class Metric(ABC):
