@@ -45,7 +45,7 @@ class ServerMomentum(LocalTrainingAlgorithm):
         return Answer(client.num_samples, delta=trained - model)
 
     def server_state(self) -> Declaration:
-        """Declares what the server keeps, and for how long."""
+        """Declares the state that the server keeps, and its scope."""
         return {"velocity": "phase"}
 
 

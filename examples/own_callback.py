@@ -35,7 +35,7 @@ class TrafficBudget(rayfl.Callback):
             run.stop(f"{spent:.2f} of {self.megabytes:g} MB are spent")
 
     def state(self) -> Mapping[str, Any]:
-        """Returns what a resumed run needs, as plain data."""
+        """Returns the state that a resumed run needs, as plain data."""
         return {"rounds": self._rounds}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

@@ -33,5 +33,5 @@ class Lion(ServerOptimizer):
         return step
 
     def server_state(self) -> Declaration:
-        """Declares what the server keeps, and for how long."""
+        """Declares the state that the server keeps, and its scope."""
         return {"momentum": "phase"}

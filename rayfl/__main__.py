@@ -28,7 +28,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; `exit_status` explains what it returns."""
+    """Runs a command; `exit_status` explains its exit status."""
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
         from rayfl.command_line.completion import complete
 

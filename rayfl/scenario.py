@@ -38,7 +38,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario", resumes: bool = False) -> int:
-    """The command; `exit_status` explains what it returns. Wrong options exit with 2.
+    """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2.
 
     Args:
         arguments: The arguments of the command; by default those of the program.

@@ -1,4 +1,4 @@
-"""The base class of all federated algorithms: a round on the server, and what it needs from clients."""
+"""The base class of all federated algorithms: a round on the server, and its exchanges with clients."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
     An algorithm holds no state: the server's state is in `ServerState`, a client's in `ClientContext.state`. A client
     update therefore depends only on its inputs and can be repeated on any worker.
 
-    You must write `round` and a client update. Everything else has defaults, grouped by topic: `Limits` (what the
-    algorithm needs and rules out), `MessageHooks` (what its messages contain), `PrivacyHooks` (what DP must hide), and
+    You must write `round` and a client update. Everything else has defaults, grouped by topic: `Limits` (its
+    requirements and limits), `MessageHooks` (the contents of its messages), `PrivacyHooks` (differential privacy), and
     `PersonalModels` (models that clients keep).
 
     Attributes:
@@ -98,7 +98,7 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         return asked * self.exchanges
 
     def messages(self) -> Messages:
-        """Returns what the server sends to a client and receives, for each exchange that the cohort answers.
+        """Returns the parts that the server sends to a client and receives, for each exchange that the cohort answers.
 
         These are `down` and `up` of each `Exchange`, the same in every round; by default the model in both directions.
         The virtual clock of [participation] plans with them, and a round that transfers anything else raises an error.

@@ -50,11 +50,11 @@ class EvaluatedModel:
         return self.rule in ("participants", "all")
 
     def client_state(self) -> Declaration:
-        """Declares what clients keep for the rule."""
+        """Declares the state that clients keep for the rule."""
         return {"last": "phase"} if self.rule == "all" else {}
 
     def server_state(self) -> Declaration:
-        """Declares what the server keeps for the rule."""
+        """Declares the state that the server keeps for the rule."""
         states: dict[str, Declaration] = {"all": {"first": "phase", "change": "phase"}, "ema": {"ema": "phase"}}
         return states.get(self.rule, {})
 

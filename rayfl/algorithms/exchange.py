@@ -69,13 +69,13 @@ class Exchange:
             request may return its `Answer` directly.
         send: float32 vectors, the same for every client; the first is the model that clients train from. `update` gets
             them as tensors on the client's device and must not change them.
-        down: What the protocol sends to each client.
-        up: What the protocol gets back from each client.
+        down: The parts that the protocol sends to each client.
+        up: The parts that the protocol gets back from each client.
         each: Whether the answers' `values` arrive one by one, in `Answers.each`, instead of as a weighted sum.
             `Updates` says what that costs; the protocol's traffic is the same. `sums` and `maxima` are reduced in
             either case.
-        up_if_summed: What the protocol would get back if the server saw only sums, if that is more than `up`. The
-            difference in bytes, for the whole cohort, is reported as `up_bytes_more_if_summed`.
+        up_if_summed: The parts that the protocol would get back if the server saw only sums, if that is more than `up`.
+            The difference in bytes, for the whole cohort, is reported as `up_bytes_more_if_summed`.
         with_first_model: Whether to send the phase's first model along, if the algorithm reads it.
         at: Who answers. With "server", `update` runs once, on a worker, for an extra client that holds the server's
             samples (`data.server_share`); nothing is transferred. With "host", that client has no samples: use it for

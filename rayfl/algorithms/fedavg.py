@@ -48,7 +48,7 @@ class FedAvg(LocalTrainingAlgorithm):
     Attributes:
         weighting: Clients' weights: `samples`, as in the paper and most code, or `uniform`, as in FedBug's and
             FedBABU's code.
-        server_optimizer: What the server does with the mean change: `sgd` (plain averaging with lr = 1), `momentum`,
+        server_optimizer: How the server applies the mean change: `sgd` (plain averaging with lr = 1), `momentum`,
             `adagrad`, `adam`, `yogi`, or your own `ServerOptimizer`.
         aggregation: How the server combines the changes: `mean`, `median`, `trimmed_mean`, `krum`, `geometric_median`,
             or your own `Aggregation`. Median, trimmed mean and Krum count every client once, as in their papers, and

@@ -22,8 +22,8 @@ class FedPer(PersonalParts):
     All heads start as the head of the phase's first model; in the paper each client draws its own.
 
     Attributes:
-        keeps: What stays on a client: its `head`, or module names, such as those of the paper's last blocks. With
-            `body` it is LG-FedAvg's local representation under a global head (Liang et al., "Think Locally, Act
+        keeps: The part that stays on a client: its `head`, or module names, such as those of the paper's last blocks.
+            With `body` it is LG-FedAvg's local representation under a global head (Liang et al., "Think Locally, Act
             Globally", 2020).
 
     Example:

@@ -24,7 +24,7 @@ class RoundContext:
         lr: The round's local learning rate.
         decay_round: Position as counted by `local.lr_decay_from`, from 1, for quantities that decay in step with `lr`.
         stream: The round's own random generator.
-        reports: What the phase asks to have reported (`phases.N.report`).
+        reports: Names of the additional reports (`phases.N.report`).
         clip_norm: Under `phases.N.dp`, the bound on the norm of an answer; None without it.
 
     Example:
@@ -48,7 +48,7 @@ class RoundContext:
 
 @dataclass
 class ServerState:
-    """The global model and what the algorithm keeps.
+    """The global model and the algorithm's state.
 
     A round works on a copy, which replaces the original once the round is committed. `Algorithm.round` receives it.
 
@@ -56,11 +56,11 @@ class ServerState:
         model: float32 [length of the model]: parameters, then buffers.
         num_params: Length of the parameters' part, including padding; `model[:num_params]` is trained.
         num_clients: Number of all clients.
-        state: What the algorithm keeps, by declared name. Replace the arrays, never change them in place.
+        state: The algorithm's state, by declared name. Replace the arrays, never change them in place.
         declared: The scope of every name that `state` may hold.
         layout: Position of each tensor in the model vector.
         eval_model: The model to evaluate, export and pass to the next phase; None for the global model.
-        scalars: What the round has reported.
+        scalars: Scalars that the round has reported.
 
     Example:
         >>> import numpy as np

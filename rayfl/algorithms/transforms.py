@@ -83,11 +83,11 @@ class AnswerTransform(Component, ABC):
     """
 
     def client_state(self, vectors: Sequence[str]) -> Declaration:
-        """Declares what clients keep for the vectors of these names."""
+        """Declares the state that clients keep for the vectors of these names."""
         return {}
 
     def planned(self, message: Encoded) -> Encoded:
-        """Returns the size of what is sent instead of a message, whatever its values; the virtual clock needs it.
+        """Returns the size of the replacement of a message, for any values; the virtual clock needs it.
 
         Args:
             message: A message without values.
@@ -111,7 +111,7 @@ class AnswerTransform(Component, ABC):
             message: The vector, or the output of an earlier transform.
 
         Returns:
-            What is sent instead.
+            The message that is sent instead.
         """
 
 

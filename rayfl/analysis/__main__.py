@@ -29,7 +29,7 @@ AT_URI = "and every node reads the runs repeatedly: copy it to a folder that all
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
-    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
     if options.hosts is not None and options.hosts < 1:

@@ -96,7 +96,7 @@ class KeptActors:
         imported has changed. (Objects defined in the program itself are sent for every run.)
 
         Args:
-            job: What to run.
+            job: The job to run.
             waiting: See `reserved`.
             as_many_as_fit: Start fewer hosts than requested if the cluster no longer has room for all of them.
 

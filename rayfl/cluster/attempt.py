@@ -24,7 +24,7 @@ class Attempt:
     """Acquires actors and waits until the hosts have started.
 
     Args:
-        job: What to run.
+        job: The job to run.
         kept: Provides the actors.
         log: Receives Ray's own messages.
         waiting: See `reserved`.

@@ -45,7 +45,7 @@ class RaySession:
     can use more hosts than were started, the run adds them once the cluster has room.
 
     Args:
-        job: What to run.
+        job: The job to run.
         actors: Provides the actors.
         log: Receives Ray's own messages.
         waiting: See `reserved`.
@@ -263,7 +263,7 @@ def ray_session(
     """Runs a job on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
 
     Args:
-        job: What to run.
+        job: The job to run.
         address: The cluster's address, or None.
         log: Receives Ray's own messages.
         waiting: See `reserved`.

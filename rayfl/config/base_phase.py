@@ -75,7 +75,7 @@ class BasePhase(Section):
             each including its submodules. The rest keeps its values, batch norm statistics included, and is neither
             sent nor counted as traffic.
         local: How clients train.
-        task: What the phase learns. By default the scenario's `task`.
+        task: The phase's task. By default the scenario's `task`.
         model: The phase's network. By default the scenario's `model`. A phase starts from the weights of the previous
             one: it takes every tensor that has the same name and shape in both networks and leaves the rest as
             initialised. The run prints and records which tensors were taken.

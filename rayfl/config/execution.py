@@ -1,4 +1,4 @@
-"""[evaluation], [numerics] and [resources]: when to test, settings that affect the last bits, and what to run on."""
+"""[evaluation], [numerics] and [resources]: when to test, settings that affect the last bits, and hardware."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class Scenario(Section):
             such as `fc`. Phases may have their own `model` and `task`.
         start: Where the initial weights of the first phase's model come from. By default they are random, drawn from
             `seed`.
-        task: What is learned: a registered task or `package.module:object`, with its options. Default:
+        task: The learning task: a registered one or `package.module:object`, with its options. Default:
             `classification`.
         phases: The phases in order, at least one with rounds. In the resolved scenario phases without rounds are left
             out, and `rounds` replaces `until`.

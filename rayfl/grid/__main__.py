@@ -21,7 +21,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.grid") -> int:
-    """The command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
     if not (options.list or options.name):

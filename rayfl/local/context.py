@@ -104,7 +104,7 @@ class ClientContext:
         local: The phase's local training options; numbers that vary by client and round have been drawn.
         lr: The round's local learning rate, before `local.lr_schedule`.
         train: Restrictions on the parameters that train, by the algorithm and by the phase.
-        state: What the client keeps between exchanges.
+        state: The client's state, which is kept between exchanges.
         first_model: The phase's first global model, if the algorithm asked for it.
         initial_buffers: float32 [length of the buffers], the network's initial buffers.
         streams: Keys of the client's random streams.

@@ -56,7 +56,7 @@ def train(
         model: The resident model, already loaded with the request's start.
         step_gradient: Computes the gradient of the loss, such as `BatchGradients`.
         plan: The steps. Frozen parts do not change; their momentum starts when they thaw.
-        request: What to add to gradients and steps.
+        request: Terms to add to gradients and steps.
         local: Clipping, decay and the optimizer.
         lr: The round's learning rate.
         after_step: Called after every step, without gradients.
@@ -97,7 +97,7 @@ class BatchGradients:
     Args:
         model: The resident model.
         batches: All the batches (x, y) of the client update.
-        request: What to add to the loss.
+        request: Terms to add to the loss.
         client: The client.
         task: The task.
         weights: [n], the sample weights of every batch; None if all samples count alike.

@@ -40,7 +40,7 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
 
     Args:
         local: Options of local training, with numbers drawn.
-        selection: What trains; None for everything.
+        selection: Tensors that train; None for everything.
         network: The network.
         num_samples: Number of samples to train on.
 

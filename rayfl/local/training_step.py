@@ -50,7 +50,7 @@ class TrainingStep:
             at: float32 [num_params], other parameters; by default the step's own.
 
         Returns:
-            float32 [num_params]; zero for what does not train.
+            float32 [num_params]; zero for parameters that do not train.
 
         Raises:
             RayflError: `at` is not a vector [num_params].

@@ -24,7 +24,7 @@ def training_stages(
 
     Args:
         local: Options of local training.
-        selection: What may train; None for everything.
+        selection: Tensors that may train; None for everything.
         network: The network.
         steps: Number of steps in the client update.
 
@@ -81,7 +81,7 @@ def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn
 
     Args:
         unfreeze: Options of gradual unfreezing.
-        selection: What may train; None for everything.
+        selection: Tensors that may train; None for everything.
         network: The network.
 
     Returns:

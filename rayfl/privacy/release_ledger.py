@@ -35,7 +35,7 @@ class ChargedRound:
         phase: Position of its phase, from 0.
         round: Position within the whole scenario, from 1.
         clients: The clients that take part.
-        spent: What it spends of each client's example-level budget (`local.dp`), by client.
+        spent: Its spending of each client's example-level budget (`local.dp`), by client.
     """
 
     phase: int
@@ -65,7 +65,7 @@ class ReleaseLedger:
         path = folder / LEDGER_FILE
         if path.exists():
             raise ResourceError(
-                f"'{path}' is the ledger of another run and records what that run has released: keep it and choose "
+                f"'{path}' is the ledger of another run and records its releases: keep it and choose "
                 "another folder, or continue that run (`rayfl resume`)"
             )
         try:
@@ -219,6 +219,6 @@ def _digest(before: str, entry: Mapping[str, Any]) -> str:
 
 def _damaged(path: Path, why: str) -> ResourceError:
     return ResourceError(
-        f"the ledger '{path}' is missing or damaged ({why}): without it, what the run has released is unknown, and it "
-        "cannot be resumed; restore the file, or leave the run as it ended"
+        f"the ledger '{path}' is missing or damaged ({why}): without it, the run's releases are unknown, and "
+        "the run cannot be resumed; restore the file, or leave the run as it ended"
     )

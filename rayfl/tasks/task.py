@@ -131,7 +131,7 @@ class Task(Component, ABC):
         return nonzero(self.total(targets))
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        """Returns what a training step minimises, a scalar: the mean loss, unless the task needs more of the batch.
+        """Returns the objective of a training step, a scalar: the mean loss, unless the task needs more of the batch.
 
         Called once for every training batch, in order. You may update what is kept in `client_state`, and modules that
         follow others (`Network.copies`), under `torch.no_grad()`.
@@ -142,18 +142,18 @@ class Task(Component, ABC):
         """Called after every training step, without gradients; you may update modules that follow others here."""
 
     def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
-        """Returns what `loss` and metrics receive as outputs in an evaluation, [n, ...]; by default the outputs.
+        """Returns the outputs for `loss` and metrics in an evaluation, [n, ...]; by default those of the network.
 
         Called in evaluation mode, without gradients.
         """
         return batch.outputs
 
     def client_state(self) -> Declaration:
-        """Declares what a client keeps for its objective between exchanges, such as a queue, with its scope."""
+        """Declares a client's state for its objective between exchanges, such as a queue, with its scope."""
         return {}
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Converts outputs to what torchmetrics expects: probabilities, or values."""
+        """Converts outputs to the form that torchmetrics expects: probabilities, or values."""
         return outputs
 
     @property

@@ -321,7 +321,7 @@ def test_a_run_whose_ledger_is_missing_or_damaged_does_not_go_on(damage: Any, co
 
 def test_a_ledger_of_another_run_is_not_written_over(failed: Path, tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes((failed / "ledger.jsonl").read_bytes())
-    with pytest.raises(ResourceError, match=r"is the ledger of another run and records what that run has released"):
+    with pytest.raises(ResourceError, match=r"is the ledger of another run and records its releases"):
         run(tmp_path, tables(SAMPLES))
 
 

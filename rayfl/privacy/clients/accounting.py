@@ -1,4 +1,4 @@
-"""Epsilon of what rounds release about clients: Poisson cohorts, fixed-size cohorts, and no amplification."""
+"""Epsilon of the releases of rounds about clients: Poisson cohorts, fixed-size cohorts, and no amplification."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def epsilon_of(spent: History, delta: float, accountant: str, secure: bool = Fal
     is at most the mean over its components, since the hockey-stick divergence is jointly convex.
 
     Args:
-        spent: What was released.
+        spent: The releases.
         delta: Delta of the guarantee.
         accountant: `prv` (only Poisson cohorts), `rdp`, or `exact` (no sampling).
         secure: Whether the noise was discrete; then only `rdp`.

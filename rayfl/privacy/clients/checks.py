@@ -37,8 +37,8 @@ def check_hides_clients(plan: PhasePlan, where: str) -> None:
         )
     if isinstance(settings.cohort, BySize):
         raise ScenarioError(
-            f"{where}.cohort: by_size draws clients by what dp must hide; use {{ bernoulli = probability }} or a "
-            "number of clients"
+            f"{where}.cohort: by_size draws clients by their numbers of samples, which dp must hide; use "
+            "{ bernoulli = probability } or a number of clients"
         )
     if settings.order == "no_repeat":
         raise ScenarioError(

@@ -1,4 +1,4 @@
-"""Epsilon of what was spent, from Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
+"""Epsilon of privacy spending, from Opacus' accountants. Slow to import: needs Opacus, SciPy and PyTorch.
 
 `prv` gives Gopi et al.'s upper bound on epsilon, within 0.012 of the true one; every new history takes about 0.2 to
 0.8 s. NumPy computes RDP bounds for all clients in seconds, but they have another order: the client that has spent the

@@ -32,7 +32,7 @@ class ClientEpsilons:
         self._stale: set[int] = set()
 
     def book(self, spent: SpendingByClient) -> None:
-        """Adds what a round spent."""
+        """Adds the spending of a round."""
         self._accounts.book([spent])
         self._stale.update(range(self._num_clients) if self._pool in spent else spent)
 

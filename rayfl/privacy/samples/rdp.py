@@ -76,7 +76,7 @@ def epsilons_by_rdp(spendings: Sequence[Spending], delta: float, secure: bool = 
     """Returns the epsilons of spendings, float64; the RDP of a mechanism is computed once for all clients that used it.
 
     Args:
-        spendings: What was used.
+        spendings: One per client.
         delta: Delta of the guarantee.
         secure: Whether the noise was discrete, for which only integer orders are valid.
     """

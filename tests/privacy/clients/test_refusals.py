@@ -107,7 +107,10 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"algorithm": {"name": "fedmeta"}, "local": {"lr": 0.1}, "eval_model": "all", "dp": central()},
         "eval_model: 'all' is a mean of models|eval_model: 'all' needs trained models",
     ),
-    ({"cohort": {"by_size": 3}, "dp": central()}, "cohort: by_size draws clients by what dp must hide"),
+    (
+        {"cohort": {"by_size": 3}, "dp": central()},
+        "cohort: by_size draws clients by their numbers of samples, which dp must hide",
+    ),
     ({"cohort": {"by_size": 3}, "dp": local()}, "cohort: by_size draws clients .*use { bernoulli = probability }"),
     ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
     (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
