@@ -103,7 +103,7 @@ def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subpro
 
 
 @pytest.mark.slow
-def test_a_problem_of_ones_own_takes_less_than_sixty_lines(tmp_path: Path) -> None:
+def test_your_own_problem_takes_less_than_sixty_lines(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
     assert sum(len((EXAMPLES / f"own_problem.{kind}").read_text().splitlines()) for kind in ("toml", "py")) < 60
     done = rayfl_on("scenario", "own_problem", tmp_path, "--backend", "inline")
@@ -239,7 +239,7 @@ FEDERATED = "phases.federated.algorithm"
         ["task=own_task:Focal", "task.gamma=1.0"],
     ],
 )
-def test_parts_of_ones_own_make_a_difference(changes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_your_own_components_make_a_difference(changes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=4", "phases.federated.until=2"]
     usual, own = (
@@ -250,7 +250,7 @@ def test_parts_of_ones_own_make_a_difference(changes: list[str], monkeypatch: py
     assert np.abs(usual - own).max() < 0.3, "but both learn the same"
 
 
-def test_an_aggregation_that_leaves_nobody_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregation_that_leaves_no_client_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     own = [f"{FEDERATED}.weighting=uniform", f"{FEDERATED}.aggregation=own_aggregation:WithoutTheLongest"]
     few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=1"]

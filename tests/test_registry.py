@@ -163,7 +163,7 @@ def test_the_target_gets_the_value_that_its_hint_promises(options: dict[str, Any
     [AsDataclass, AsClass, AsModel, Called(), partial(options_of, tries=2)],
     ids=["dataclass", "class", "pydantic model", "callable object", "partial"],
 )
-def test_whatever_can_be_called_has_its_options_checked(target: Callable[..., Any]) -> None:
+def test_the_options_of_every_callable_are_checked(target: Callable[..., Any]) -> None:
     assert refusal(target, {"beta": 0}) == "data.partition.beta: must be greater than 0 (got 0)"
     assert refusal(target, {"beta": 1, "mode": 3}) == "data.partition.mode: must be 'zeros' or 'reflect' (got 3)"
     assert refusal(target, {"bata": 1}).startswith("data.partition.bata: not an option")
@@ -285,7 +285,7 @@ def test_a_module_that_exits_is_told_in_one_line(tmp_path: Path, monkeypatch: py
     ]
 
 
-def test_what_a_module_raises_is_told_with_the_traceback_of_its_own_code(
+def test_an_error_in_a_module_is_shown_with_the_traceback_of_its_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, header, place, *_, last = import_error(tmp_path, monkeypatch, "\nraise KeyError('rate')")

@@ -152,7 +152,7 @@ def test_data_may_be_arrays_or_a_callable_with_options(data: dict[str, Any], tmp
     assert_same_bits(run(tmp_path), run(tmp_path, tables(data=data)))
 
 
-def test_data_may_be_a_dataset_with_clients_of_its_own(tmp_path: Path) -> None:
+def test_data_may_be_a_dataset_that_comes_with_clients(tmp_path: Path) -> None:
     phase = {**PARALLEL, "rounds": 1, "cohort": 1.0}
     result = run(tmp_path, tables(data={"name": "tests.user_code:pictures"}, phases=[phase]))
     assert result.metrics["transfers"].to_pylist() == [2 * len(SHARD_SIZES)]

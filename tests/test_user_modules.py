@@ -88,7 +88,7 @@ def test_a_pickled_scenario_finds_the_keys_of_its_schedule_in_another_process(tm
     assert (done.stdout, done.stderr) == (b"3\n", b"")
 
 
-def test_folders_whose_modules_nobody_names_stay_out_of_the_import_path(tmp_path: Path) -> None:
+def test_folders_without_named_modules_stay_out_of_the_import_path(tmp_path: Path) -> None:
     path = project(tmp_path, "beside_unused")
     path.write_text(SCENARIO.format(module="tests.user_code").replace("points", "vectors"))
     before = sys.path[:]

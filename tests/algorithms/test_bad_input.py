@@ -89,7 +89,7 @@ def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str,
 
 
 @pytest.mark.parametrize("name", ["feddyn", "fedexp", "qfedavg", "qfedsgd"])
-def test_algorithms_with_a_server_step_of_their_own_have_no_server_optimizer_to_set(name: str) -> None:
+def test_algorithms_with_their_own_server_step_have_no_server_optimizer_to_set(name: str) -> None:
     """FedDyn's server goes to the mean and to the clients' corrections: a rate that nobody reads must not pass."""
     options = {"name": name, "server_optimizer": {"name": "sgd", "lr": 0.5}}
     assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
@@ -215,7 +215,7 @@ def test_options_of_local_training_that_meta_learning_does_not_read_are_rejected
     assert message == f"phases.federated.local.{key}: has no effect: {reason}; leave it out"
 
 
-def test_a_difference_that_nobody_takes_has_no_step() -> None:
+def test_a_difference_that_is_never_taken_has_no_step() -> None:
     message = failure({"name": "perfedavg", "delta": 0.01})
     assert "delta has no effect with variant = 'first_order'; leave it out" in message
 
@@ -283,7 +283,7 @@ class Careless(PerFedAvg):
         return frozenset({"lr", "rate"})
 
 
-def test_the_keys_that_an_algorithm_of_ones_own_reads_must_be_keys_of_local() -> None:
+def test_the_keys_that_your_own_algorithm_reads_must_be_keys_of_local() -> None:
     message = failure(f"{__name__}:Careless")
     assert message.startswith(
         "phases.federated.algorithm: Careless.local_keys() must return None or a frozenset of keys of local, not "

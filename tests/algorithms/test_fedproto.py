@@ -98,7 +98,7 @@ def test_a_missing_or_wrong_shape_is_an_error_with_a_virtual_clock() -> None:
         run_on_hosts(job, 1)
 
 
-def test_what_the_server_keeps_in_a_shape_of_its_own_survives_a_snapshot() -> None:
+def test_server_state_of_any_shape_survives_a_snapshot() -> None:
     job, _ = prepared(FEDPROTO, PLAIN)
     whole = cast(job, 1)
     list(whole[0].run())

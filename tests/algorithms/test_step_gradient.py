@@ -202,7 +202,7 @@ class ByRequest(Algorithm):
         return Answer(client.num_samples, delta=trained - model)
 
 
-def test_with_privacy_of_samples_a_request_of_ones_own_gradient_is_rejected() -> None:
+def test_with_example_level_dp_a_request_with_its_own_gradient_is_rejected() -> None:
     assert torch.equal(trained(f"{__name__}:ByRequest", PLAIN), trained("fedavg", PLAIN))
     dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     with pytest.raises(RayflError, match=r"client 4 .*local.dp: its client update computes its own gradients"):

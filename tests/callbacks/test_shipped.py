@@ -68,7 +68,7 @@ def test_early_stopping_says_what_the_best_was() -> None:
     assert so_far.stopped == ("early_stopping", reason)
 
 
-def test_early_stopping_may_heed_one_phase_alone(tmp_path: Path) -> None:
+def test_early_stopping_can_be_limited_to_one_phase(tmp_path: Path) -> None:
     chosen = {"name": "early_stopping", "metric": "test_loss", "patience": 1, "min_delta": 1000.0, "phase": "plain"}
     stopped = run(tmp_path, named=[chosen], phases=[RELAY, PLAIN])
     assert stopped.metrics["round"].to_pylist() == [1, 2, 3, 4]

@@ -36,7 +36,7 @@ def http_port() -> Iterator[int]:
         thread.join()
 
 
-def test_an_address_nobody_answers_at_is_said_at_once() -> None:
+def test_an_address_without_a_server_is_reported_at_once() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
         port = taken.getsockname()[1]
@@ -173,7 +173,7 @@ def test_a_dashboard_is_rejected_on_a_cluster_that_is_there_already() -> None:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_cluster_that_a_program_starts_answers_nobody_without_its_token() -> None:
+def test_a_cluster_that_a_program_starts_requires_its_token() -> None:
     """Its ports are open on all interfaces."""
     with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
         ask = channel.unary_unary(CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)

@@ -17,7 +17,7 @@ def test_deaths_are_counted_by_client_over_hosts_and_attempts() -> None:
     assert another.begins(1, [7]) == 1
 
 
-def test_whoever_was_trained_to_the_end_since_is_no_suspect_any_more() -> None:
+def test_a_client_that_has_since_finished_training_is_no_longer_a_suspect() -> None:
     deadly = DeadlyClients()
     for _ in range(SEEN):
         deadly.begins(0, [4])
@@ -28,7 +28,7 @@ def test_whoever_was_trained_to_the_end_since_is_no_suspect_any_more() -> None:
     assert deadly.begins(1, [4]) == 0
 
 
-def test_a_host_that_dies_before_it_begins_anything_is_nobodys_fault() -> None:
+def test_no_client_is_blamed_for_a_host_that_dies_before_it_begins() -> None:
     deadly = DeadlyClients()
     deadly.begins(0, [4])
     deadly.died(0)

@@ -73,7 +73,7 @@ def test_what_a_trial_has_itself_is_not_free_although_rays_figures_follow_later(
     assert (bundle.total, bundle.free) == ({"CPU": 3}, {"CPU": 2})
 
 
-def test_outside_of_a_trial_hosts_get_a_group_of_their_own() -> None:
+def test_outside_of_a_trial_hosts_get_their_own_group() -> None:
     found = places(Resources(hosts=2), 100)
     assert found[1] == [0, 1]
 

@@ -161,7 +161,7 @@ def test_an_inherited_quick_leaves_out_options_of_a_partition_that_is_replaced_b
     assert replaced.phases[1].algorithm == Named(name="fedavg")
 
 
-def test_a_wrong_phase_in_ones_own_quick_is_an_error(folder: Path) -> None:
+def test_a_wrong_phase_in_a_users_quick_table_is_an_error(folder: Path) -> None:
     path = over(folder, "[quick]\nphases.cyclik.rounds = 2\n")
     with pytest.raises(ScenarioError, match=r"phases.cyclik: no phase is called 'cyclik'; did you mean 'cyclic'\?"):
         load_scenario(path, quick=True)

@@ -216,7 +216,7 @@ def test_who_drops_out_is_sent_a_model_and_makes_room(traces: str, traced: dict[
 
 
 @pytest.mark.parametrize("phase", [BUFFERED, MIXED], ids=["buffered", "asynchronous"])
-def test_where_nobody_ever_answers_the_model_stays(phase: dict[str, Any]) -> None:
+def test_the_model_stays_if_no_client_ever_answers(phase: dict[str, Any]) -> None:
     job, model = made({"steps_per_s": 1.0, "dropout": 1.0}, **phase | {"rounds": 2})
     vector, events = run_on_hosts(job, 2)
     assert torch.equal(flat(model, vector), PLAIN.initial())
@@ -304,7 +304,7 @@ def test_a_finished_run_goes_on_for_more_rounds(traced: dict[str, Any]) -> None:
     assert repr(without_clock(later)) == repr(without_clock(rounds_of(events)[4:]))
 
 
-def test_the_server_keeps_nothing_of_rounds_that_nobody_answers_any_more(traced: dict[str, Any]) -> None:
+def test_the_server_forgets_rounds_that_no_client_will_answer(traced: dict[str, Any]) -> None:
     scheduler, server = cast(made(traced)[0], 1)
     for event in scheduler.run():
         if isinstance(event, RoundDone):

@@ -100,7 +100,7 @@ def test_a_network_that_was_told_the_number_of_classes_gets_no_such_hint() -> No
     assert refusal(f"{__name__}:TooWide").endswith("2 inputs give an output of shape [2, 4], not [2, 3]")
 
 
-def test_what_a_network_raises_on_the_first_batch_is_told_with_the_traceback_of_its_own_code() -> None:
+def test_an_error_of_a_network_on_the_first_batch_is_shown_with_the_traceback_of_its_code() -> None:
     first, header, *rest = refusal(f"{__name__}:Broken").splitlines()
     batch = f"model '{__name__}:Broken' on {__name__}:colours: a batch of inputs [2, 3, 32, 32]"
     assert first == f"{batch} raised KeyError: 'no such layer'"

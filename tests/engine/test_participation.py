@@ -149,7 +149,7 @@ def test_with_over_selection_the_fastest_of_those_drawn_count(tmp_path: Path) ->
     assert simulated(rounds[-1]).late == 3 * PLAIN.rounds
 
 
-def test_a_deadline_cuts_stragglers_and_a_round_of_nobody_changes_nothing() -> None:
+def test_a_deadline_cuts_stragglers_and_a_round_without_answers_changes_nothing() -> None:
     _, rounds = run(job_of(phase={"deadline_s": 3.0}, steps_per_s=1.0))
     on_time = [[client for client in cohort if steps(client) <= 3] for cohort in PARTIAL]
     assert [done.client_updates for done in rounds] == [len(cohort) for cohort in on_time] == [1, 0, 2, 0]
@@ -211,7 +211,7 @@ def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: P
     assert repr([event for event in without_clock(later) if "train_loss" in event]) == repr(done)
 
 
-def test_dropout_and_availability_have_streams_of_their_own() -> None:
+def test_dropout_and_availability_have_separate_streams() -> None:
     _, rounds = run(job_of(dropout=0.4, availability=0.6))
     away = lost = 0
     for number, (done, cohort) in enumerate(zip(rounds, PARTIAL, strict=True), start=1):

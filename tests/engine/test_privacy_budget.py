@@ -56,7 +56,7 @@ def leaving_out() -> Job:
 
 
 @pytest.mark.slow
-def test_whoever_has_no_budget_left_for_an_update_is_left_out_and_nobody_else(leaving_out: Job) -> None:
+def test_only_clients_without_budget_for_an_update_are_left_out(leaving_out: Job) -> None:
     _, events = run_on_hosts(leaving_out, 1)
     plans, sizes = plan_phases(leaving_out.scenario), leaving_out.populations[0]
     total: dict[int, Counter[Mechanism]] = {}

@@ -112,7 +112,7 @@ def test_the_best_round_is_chosen_on_validation_samples_and_the_table_says_so(tm
     assert {row["set"] for row in rows} == {"validation", "client_test"}
 
 
-def test_scores_per_client_without_samples_of_their_own_are_rejected_with_the_remedy() -> None:
+def test_scores_per_client_without_test_samples_by_client_are_rejected_with_the_remedy() -> None:
     complaint = r"evaluation\.per_client needs test samples by client: .* data\.test_share"
     with pytest.raises(ScenarioError, match=complaint):
         evaluations(1, {}, per_client=True)

@@ -245,7 +245,7 @@ def test_tables_and_clients_are_drawn_and_say_that_data_was_generated(
 
 
 @pytest.mark.slow
-def test_many_rows_are_drawn_in_panels_of_their_own_beside_the_reference(tmp_path: Path) -> None:
+def test_many_rows_are_drawn_in_separate_panels_beside_the_reference(tmp_path: Path) -> None:
     scores = {f"row {number}": [0.1 * number, 0.5, 1.0] for number in range(7)}
     found = list(panels("C", scores, "row 2"))
     assert [title for title, _ in found] == [f"C: row {number}" for number in (0, 1, 3, 4, 5, 6)]

@@ -203,7 +203,7 @@ def test_a_run_that_fails_for_another_reason_says_that_reason(
     assert f"unpublished files of the run are in {folder}; copy them" in capsys.readouterr().out
 
 
-def test_a_new_run_gets_a_place_of_its_own_and_one_that_has_a_run_is_rejected(store: ObjectStore) -> None:
+def test_a_new_run_gets_its_own_place_and_one_that_has_a_run_is_rejected(store: ObjectStore) -> None:
     first, second = (run(tables(**SHORT), out=store.uri("many"), overrides={"checkpoint.rounds": 0}) for _ in range(2))
     places = list((store.folder / "many").iterdir())
     assert {str(result.uri).partition("?")[0] for result in (first, second)} == {

@@ -89,7 +89,7 @@ def test_what_makes_no_network_is_rejected_before_it_is_called(name: str, messag
     assert called == []
 
 
-def test_what_a_constructor_raises_is_told_with_its_key_and_the_traceback_of_its_own_code() -> None:
+def test_an_error_in_a_constructor_is_shown_with_its_key_and_the_traceback_of_its_code() -> None:
     first, header, place, *rest = refusal(f"{__name__}:Net", width=-1).splitlines()
     assert first == f"model: '{__name__}:Net' raised ValueError: width must not be negative"
     assert header == "Traceback (most recent call last):"

@@ -62,7 +62,7 @@ def test_an_update_that_ends_without_an_answer_frees_its_place_then() -> None:
     assert taken(step) == [(2, 1, 1), (4, 2, 1)]
 
 
-def test_a_step_takes_what_there_is_where_nobody_is_left_to_wait_for() -> None:
+def test_a_step_takes_the_answers_that_exist_if_no_other_client_trains() -> None:
     def begin(client: int, at: float) -> Participant:
         return Participant(client, ends=1.0, answers=client == 2)
 

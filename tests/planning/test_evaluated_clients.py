@@ -93,7 +93,7 @@ def test_a_sample_that_cannot_be_drawn_is_rejected(
         prepared("fedavg", PLAIN, evaluation=evaluation, data={"name": "tests.algorithms.scene:people", **data})
 
 
-def test_only_clients_with_test_samples_are_drawn_and_samples_of_nobody_stay() -> None:
+def test_only_clients_with_test_samples_are_drawn_and_samples_without_owner_stay() -> None:
     own = [Slice(0, 4, client=0), Slice(0, 3, client=0, set="validation"), Slice(3, 6, client=1, set="validation")]
     further = Slice(0, 9, set="another_domain")
     config = Evaluation(clients=1)

@@ -119,7 +119,7 @@ def test_a_round_below_its_quorum_is_given_up_and_has_cost_what_it_cost() -> Non
     assert kept.counted == [0, 2]
 
 
-def test_nobody_there_is_a_round_of_no_time() -> None:
+def test_a_round_without_clients_takes_no_time() -> None:
     clock: Any = Stopwatch({0: [(1, 1, 1)]})
     assert parallel_round(clock, FIRST, [], 3) == RoundTimes([], Simulated(joules=0.0))
 

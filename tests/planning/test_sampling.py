@@ -231,7 +231,7 @@ def test_a_wrong_choice_of_sampler_is_found_before_anything_starts(cohort: Any, 
     assert f"phases{complaint}" in str(caught.value)
 
 
-def test_a_relay_that_repeats_nobody_would_change_what_a_sampler_drew() -> None:
+def test_a_relay_without_repetition_would_change_the_draws_of_a_sampler() -> None:
     with pytest.raises(ScenarioError, match=r"phases.federated.order: 'no_repeat' would change the sampler's cohort"):
         job("Watching", schedule="relay", order="no_repeat", algorithm="fedavg")
 

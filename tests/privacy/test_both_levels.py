@@ -207,7 +207,7 @@ def test_clients_cost_what_dp_accounting_says_whatever_hides_their_samples(case:
 
 
 @pytest.mark.slow
-def test_rounds_that_nobody_took_part_in_cost_clients_something_and_samples_nothing(tmp_path: Path) -> None:
+def test_rounds_without_participants_cost_clients_something_and_samples_nothing(tmp_path: Path) -> None:
     rare = [phase(**trains(SAMPLES), rounds=12, cohort={"bernoulli": 0.1}, dp=central())]
     content, _, _ = recorded(tmp_path, rare)
     _, events = run_on_hosts(job(*rare), 2)

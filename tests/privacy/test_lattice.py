@@ -25,7 +25,7 @@ def steps_of(lattice: Lattice, values: torch.Tensor) -> tuple[torch.Tensor, torc
 
 
 @given(VALUES, NOISE, st.floats(1e-3, 1e3))
-def test_whatever_is_admitted_is_an_integer_vector_within_the_bound(
+def test_every_admitted_vector_is_of_integers_and_within_the_bound(
     values: np.ndarray, noise: float, bound: float
 ) -> None:
     lattice = Lattice(noise, bound)

@@ -245,7 +245,7 @@ def test_scenario_and_environment_are_written_as_given(tmp_path: Path) -> None:
     assert json.loads((records.folder / "environment.json").read_text()) == facts
 
 
-def test_records_may_be_kept_in_a_folder_of_ones_own_that_holds_no_others(tmp_path: Path) -> None:
+def test_records_may_be_kept_in_your_own_folder_that_holds_no_others(tmp_path: Path) -> None:
     folder = tmp_path / "grid" / "cell"
     with Records.within(folder) as records:
         assert records.folder == folder

@@ -126,7 +126,7 @@ def test_a_delta_that_prv_cannot_resolve_is_rejected_with_a_remedy() -> None:
         Accountant("prv", 1e-16).epsilon({Mechanism(1.0, 0.1): 10})
 
 
-def test_a_history_is_computed_once_whoever_has_it(asked: list[Any]) -> None:
+def test_a_history_that_clients_share_is_computed_once(asked: list[Any]) -> None:
     accountant = Accountant("prv", 1.234e-5)
     for _ in range(3):
         assert accountant.maximum([{Mechanism(1.0, 0.25): 8}] * 100) > 0

@@ -324,7 +324,7 @@ class OwnPart(CoPreFL):
 
 
 @pytest.mark.parametrize("kind", [Overlapping, OwnPart])
-def test_parts_that_nobody_knows_to_be_apart_are_rejected(kind: type) -> None:
+def test_parts_that_are_not_known_to_be_disjoint_are_rejected(kind: type) -> None:
     line = refusal(algorithm=f"{__name__}:{kind.__name__}")
     assert line.startswith("phases.private.algorithm: '")
     assert "reads the part 'mine' of clients' samples" in line

@@ -48,7 +48,7 @@ def test_every_sample_is_drawn_independently_with_the_rate() -> None:
     assert np.abs(correlations).max() < 5 / np.sqrt(steps)
 
 
-def test_a_rate_of_one_draws_everybody_and_a_small_one_sometimes_nobody() -> None:
+def test_a_rate_of_one_draws_all_samples_and_a_small_one_sometimes_none() -> None:
     assert all(len(places) == 6 for places in poisson_batches(6, 6, 20, chance()))
     sizes = [len(places) for places in poisson_batches(6, 1, 200, chance())]
     assert 0 in sizes
