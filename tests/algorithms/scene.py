@@ -114,7 +114,7 @@ RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
 
 
 OF_ANY_SCENE = [name for name in algorithms if name not in ("fedbn", "orchestra")]
-"""Algorithms that train any network on any task; the others need batch norm, or a task of their own."""
+"""Algorithms that train any network on any task; the others need batch norm, or their own task."""
 
 
 def supported(algorithm: str | Mapping[str, Any], local: Mapping[str, Any]) -> dict[str, Any]:

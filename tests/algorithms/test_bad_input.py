@@ -90,7 +90,7 @@ def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str,
 
 @pytest.mark.parametrize("name", ["feddyn", "fedexp", "qfedavg", "qfedsgd"])
 def test_algorithms_with_their_own_server_step_have_no_server_optimizer_to_set(name: str) -> None:
-    """FedDyn's server goes to the mean and to the clients' corrections: a rate that nobody reads must not pass."""
+    """FedDyn's server goes to the mean and to the clients' corrections: a rate that is never read must not pass."""
     options = {"name": name, "server_optimizer": {"name": "sgd", "lr": 0.5}}
     assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
 

@@ -1,4 +1,4 @@
-"""What `phases.N.report` asks for, against float64; what nobody asks for is not there."""
+"""The reports that `phases.N.report` asks for, against float64, and no others."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def personal_models(setting: Setting, hosts: int = 2, **options: Any) -> dict[in
 
 
 class SecondTraining(PlainUpdate):
-    """The same client's second training request of an exchange, which has an order of its own."""
+    """The same client's second training request of an exchange, which has its own order."""
 
     def __init__(self, setting: Setting, client: int, round: int) -> None:
         super().__init__(setting, client, round)

@@ -26,7 +26,7 @@ def _examples(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def plain(setting: Setting) -> tuple[dict[int, Vector], torch.Tensor]:
-    """float64: the clients' models and the prototypes [classes, d]; classes that nobody has had are zero."""
+    """float64: the clients' models and the prototypes [classes, d]; classes that no client has had are zero."""
     models: dict[int, Vector] = {}
     prototypes, known = torch.zeros(CLASSES, SECOND).double(), torch.zeros(CLASSES).bool()
 

@@ -1,4 +1,4 @@
-"""Gradients of an algorithm's own in local training: the example FedSAM, and what a step offers and refuses."""
+"""Algorithms that compute their own gradients: the example FedSAM, and what a step offers and rejects."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class ShortModel(PFedMe):
 
 
 class Pass(PlainUpdate):
-    """A client's training request of this number, which has an order of its own."""
+    """A client's training request of this number, which has its own order."""
 
     def __init__(self, client: int, round: int, number: int) -> None:
         super().__init__(PLAIN, client, round)

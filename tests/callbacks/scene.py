@@ -32,7 +32,7 @@ def tables(**changes: Any) -> dict[str, Any]:
 
 
 def run(out: Path, backend: Any = "inline", callbacks: Any = (), named: Any = (), **changes: Any) -> Result:
-    """Runs the scene with callbacks that the program hands over; those in `named` stand in the scenario."""
+    """Runs the scene with callbacks that the program hands over; those in `named` are in the scenario."""
     whole = tables(**changes) | {"callbacks": list(named)}
     return rayfl.run(whole, backend=backend, out=out, callbacks=callbacks, console=Console(quiet=True))
 

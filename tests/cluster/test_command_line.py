@@ -1,4 +1,4 @@
-"""A run from the command line, on a Ray of its own: the dashboard, and what is left where it is terminated."""
+"""A run from the command line that starts Ray itself: the dashboard, and what is left if it is terminated."""
 
 from __future__ import annotations
 

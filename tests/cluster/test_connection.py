@@ -38,7 +38,7 @@ def http_port() -> Iterator[int]:
 
 def test_an_address_without_a_server_is_reported_at_once() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         port = taken.getsockname()[1]
         assert f"no Ray cluster answers at 127.0.0.1:{port}" in error_at(f"127.0.0.1:{port}")
 

@@ -151,7 +151,7 @@ class Kills(Callback):
 
 @pytest.mark.slow
 def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
-    """The server dies after the last round: its model is computed again for whoever asks for it."""
+    """The server dies after the last round: its model is computed again on request."""
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
     quiet, remembers = Console(quiet=True), [Memory(name="memory")]
     undisturbed = rayfl.run(
@@ -233,7 +233,7 @@ def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_pa
 
 @pytest.mark.slow
 def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
-    """Where hosts keep nothing, Ray repeats their updates, and nobody else need do anything."""
+    """Where hosts keep nothing, Ray repeats their updates, and no other process needs to do anything."""
     scene: dict[str, Any] = tables(phases=[{"name": "plain", "rounds": 400, "cohort": 5, "local": LOCAL}])
     kills = Kills(name="kills", victims={3: "host"})
     with (tmp_path / "output").open("w") as output:

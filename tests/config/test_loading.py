@@ -35,7 +35,7 @@ SHIPPED = ("femnist_cyclic", "femnist_fedavg", "fashion_mnist_cyclic", "fashion_
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a `scenarios` folder of its own."""
+    """A working directory with its own `scenarios` folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "scenarios").mkdir()
     return tmp_path / "scenarios"

@@ -76,7 +76,7 @@ def guessed(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 class Undirected(Metric):
-    """Nobody knows whether more of it is better."""
+    """It is unknown whether more of it is better."""
 
     higher_is_better = None
 

@@ -1,4 +1,4 @@
-"""`evaluation.over_clients`: in every record, the same on any number of hosts, and refused where it means nothing."""
+"""`evaluation.over_clients`: in every record, the same on any number of hosts, and rejected where it means nothing."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def without_class_2() -> Dataset:
 
 
 def one_untested() -> Dataset:
-    """Four clients with test samples of their own, but for the second."""
+    """Four clients, all with test samples except the second."""
     rng = np.random.default_rng(4)
     owner, test_owner = np.repeat(np.arange(4), 6), np.repeat([0, 2, 3], 4)
     shards = Shards.by_owner(owner, 4), Shards.by_owner(test_owner, 4)

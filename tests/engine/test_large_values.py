@@ -1,4 +1,4 @@
-"""Features that nobody scaled: their running statistics are far larger than weights are."""
+"""Features without scaling: their running statistics are far larger than weights are."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class _LateServer:
 
 
 class _LateBackend(InlineBackend):
-    """Nobody hurries the server: a commit is carried out when it is waited for, behind those before it."""
+    """Nothing hurries the server: a commit is carried out when it is waited for, behind those before it."""
 
     def __init__(self, hosts: Sequence[Host], server: Server) -> None:
         super().__init__(hosts, server)

@@ -1,4 +1,4 @@
-"""Options of local training together, phase after phase: the same bits everywhere, and what does not fit is refused."""
+"""Combined options of local training in several phases: the same bits everywhere, and rejected combinations."""
 
 from __future__ import annotations
 

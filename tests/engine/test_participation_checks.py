@@ -1,4 +1,4 @@
-"""What simulated devices make meaningless, or what has no effect without them, is refused by its key."""
+"""Keys that simulated devices make meaningless, or that have no effect without them, are rejected by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sparse(AnswerTransform):
 
 
 class Timeless(Relay):
-    """As a schedule of one's own is that says nothing of time."""
+    """A user's schedule that does not keep virtual time."""
 
     keeps_time = False
 

@@ -1,4 +1,4 @@
-"""Phases with a task and a network of their own: what they take over, how they are scored, what the run leaves."""
+"""Phases with their own task and network: what they take over, how they are scored, what the run leaves."""
 
 from __future__ import annotations
 

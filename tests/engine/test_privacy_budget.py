@@ -1,4 +1,4 @@
-"""What rounds spend is booked once, and nobody spends more than `local.dp.max_epsilon`."""
+"""The spending of rounds is booked once, and no client spends more than `local.dp.max_epsilon`."""
 
 from __future__ import annotations
 

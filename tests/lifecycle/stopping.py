@@ -16,7 +16,7 @@ from rayfl.engine.server import Server
 
 
 class StoppedHere(BaseException):
-    """The run was stopped on purpose; no exception, since nobody is to catch it and tell of it."""
+    """The run was stopped on purpose; no exception, since it must not be caught and reported."""
 
 
 class Moments:

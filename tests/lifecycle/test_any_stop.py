@@ -123,7 +123,7 @@ def carried_on(folder: Path, kind: str, attempt: Attempt, moments: Moments) -> N
 
 
 def left(folder: Path) -> dict[str, Any]:
-    """What a run leaves, but for the clock; metrics as they stand in the file, line by line."""
+    """The files that a run leaves, without times; metrics as in the file, line by line."""
     lines = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
     assert lines == read_rows(folder)
     privacy = folder / "privacy.json"

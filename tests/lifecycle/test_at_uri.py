@@ -60,7 +60,7 @@ def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def silent_port() -> Iterator[int]:
-    """Nobody listens there, and nobody else gets it meanwhile."""
+    """A port without a listener, which no other process gets meanwhile."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield bound.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Checkpoints join the others in a thread of their own, and what becomes of them is told all the same."""
+"""Checkpoints join the others in a separate thread, and their outcome is reported all the same."""
 
 from __future__ import annotations
 

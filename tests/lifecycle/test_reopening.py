@@ -60,7 +60,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
 def test_records_that_a_killed_run_wrote_after_its_state_come_once(
     state_after: int, killed_after: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
-    """What a killed process leaves is what lies in its folder before it closes anything."""
+    """A killed process leaves the contents of its folder from before it closes anything."""
     leaving = Leaving(3, state_after, 0)
 
     def copied(run: Run, session: Session, settled: RoundSettled) -> None:

@@ -129,7 +129,7 @@ def test_a_round_is_on_disk_before_any_host_or_the_server_hears_of_it(
 def test_a_round_that_was_charged_stays_charged_though_the_process_is_killed_before_it_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a killed process leaves is what lies in its folder before it closes anything."""
+    """A killed process leaves the contents of its folder from before it closes anything."""
     folder = tmp_path / "killed"
     call = _InlineWorker.call
 

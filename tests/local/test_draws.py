@@ -1,4 +1,4 @@
-"""Epochs and steps that are drawn for every client and round, from streams of the client's own."""
+"""Epochs and steps that are drawn for every client and round, from the client's own streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules with a rate of their own: what a step does to them, whatever the rate of the others."""
+"""Modules with their own rate: the effect of a step on them, for any rate of the others."""
 
 from __future__ import annotations
 

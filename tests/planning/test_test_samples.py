@@ -21,7 +21,7 @@ from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 
 @pytest.fixture(scope="module")
 def store() -> ShardStore:
-    """Eight writers, each with test samples of their own."""
+    """Eight writers, each with test samples."""
     return prepared().result.store
 
 

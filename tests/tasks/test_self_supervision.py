@@ -1,4 +1,4 @@
-"""SimSiam and MoCo beside plain PyTorch, on views that are the same in every batch; and what they refuse."""
+"""SimSiam and MoCo beside plain PyTorch, on views that are the same in every batch; and what they reject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that would not hide clients, or have no effect, is refused before anything starts."""
+"""Settings that would not hide clients, or have no effect, are rejected before anything starts."""
 
 from __future__ import annotations
 
