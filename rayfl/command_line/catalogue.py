@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from rayfl.command_line.papers import in_order, paper_of
+from rayfl.config.asynchronous import AsynchronousPhase
 from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.loading import load_scenario, read_scenario
 from rayfl.config.scenario import Scenario
@@ -136,7 +137,9 @@ def _availability(scenario: Scenario) -> Availability:
 def _cost(scenario: Scenario) -> Cost:
     clients, updates = scenario.data.clients, 0.0
     for phase in scenario.phases:
-        if clients is not None:
+        if isinstance(phase, AsynchronousPhase):  # its cohort is those who may start, not those who answer
+            updates += phase.rounds * phase.answers_per_step
+        elif clients is not None:
             updates += phase.rounds * expected_cohort_size(phase, clients)
         elif isinstance(phase.settings.cohort, int):
             updates += phase.rounds * phase.settings.cohort

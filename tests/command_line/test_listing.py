@@ -62,6 +62,13 @@ def test_cost_is_counted_over_all_phases() -> None:
     assert entry.cost == Cost(1000, 100 * (190 // 4) + 900 * (190 // 10))
 
 
+@pytest.mark.parametrize("name", ["femnist_fedasync", "femnist_fedbuff"])
+def test_an_asynchronous_scenario_costs_the_answers_that_the_server_collects(name: str) -> None:
+    (entry,) = (entry for entry in scenario_entries(name) if entry.name == name)
+    rounds, buffer = {"femnist_fedasync": (9000, 1), "femnist_fedbuff": (900, 10)}[name]
+    assert entry.cost == Cost(rounds, rounds * buffer)
+
+
 def test_cost_depends_on_the_data_where_a_share_of_unknown_clients_is_drawn() -> None:
     (entry,) = (entry for entry in scenario_entries() if entry.name == "cityscapes_fps")
     assert entry.cost == Cost(100, None)
