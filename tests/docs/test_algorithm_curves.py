@@ -23,6 +23,7 @@ def test_the_records_are_those_of_the_scenario_on_real_data_and_can_be_drawn(cur
     assert is_kept(curve, RECORDS)
     facts = json.loads((RECORDS / curve.name / "environment.json").read_text(encoding="utf-8"))
     assert (facts["data"]["name"], facts["data"]["source"]) == ("fashion_mnist", "files")
+    assert {"rayfl", "torch"} <= facts["packages"].keys()
     assert figure_of(curve, RECORDS).axes[0].lines
 
 

@@ -19,7 +19,8 @@ ASKED_FILE = "asked.json"
 """The scenario without what rayfl adds to it, so that later defaults do not make a run another one."""
 
 KEPT_COLUMNS = ("phase", "round", "round_in_phase", "train_loss", "bytes", "transfers")
-KEPT_FACTS = ("data", "headline", "rayfl", "torch")
+KEPT_FACTS = ("data", "headline", "packages", "python")
+KEPT_PACKAGES = ("rayfl", "torch", "torchvision", "numpy")
 
 
 def is_kept(curve: Curve, records: Path) -> bool:
@@ -46,7 +47,8 @@ def run(curve: Curve, records: Path) -> None:
         facts = json.loads((result.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
         for file in facts["data"]["files"]:
             file["path"] = Path(file["path"]).name  # the folder is that of one machine
-        write_json(kept / ENVIRONMENT_FILE, {name: facts[name] for name in KEPT_FACTS if name in facts})
+        facts["packages"] = {name: facts["packages"][name] for name in KEPT_PACKAGES}
+        write_json(kept / ENVIRONMENT_FILE, {name: facts[name] for name in KEPT_FACTS})
         shutil.copyfile(result.directory / SCENARIO_FILE, kept / SCENARIO_FILE)
         # last: the run is kept once this is there
         write_json(kept / ASKED_FILE, scenario(curve))
