@@ -20,7 +20,7 @@ def as_markdown(words: list[str]) -> str:
     """Returns all commands by group."""
     parts = []
     for title, commands in GROUPS.items():
-        parts += [f"## {title.capitalize()}", *(_command(command) for command in commands)]
+        parts += [f"## {title[:1].upper()}{title[1:]}", *(_command(command) for command in commands)]
     return "\n\n".join(parts)
 
 
