@@ -23,7 +23,7 @@ class Option:
         type: Type in words, as Markdown.
         default: Default in words, as Markdown; None if the key is required.
         text: Description from the docstring; empty if there is none.
-        notes: Texts of the type aliases in its annotation.
+        notes: Texts of the type aliases in its annotation, except those that its description begins with.
     """
 
     name: str
@@ -52,7 +52,7 @@ def of_fields(kind: type[BaseModel], leave_out: Iterable[str] = ()) -> list[Opti
             in_words(field.annotation, field.metadata),
             _default(field),
             texts.get(name, ""),
-            tuple(docstrings.alias_texts(kind, name)),
+            tuple(note for note in docstrings.alias_texts(kind, name) if not _repeats(texts.get(name, ""), note)),
         )
         for name, field in kind.model_fields.items()
         if name not in left_out
@@ -94,6 +94,11 @@ def as_list(options: Iterable[Option]) -> str:
         body = "\n\n".join(part.replace("\n", "\n  ") for part in option.markdown.split("\n\n") if part)
         entries.append(head + "".join(f"\n\n  {part}" for part in body.split("\n\n") if part))
     return "\n\n".join(entries)
+
+
+def _repeats(text: str, note: str) -> bool:
+    """Whether a description begins as the text of a type does, and then lists the values itself."""
+    return text.startswith(note.partition("\n\n")[0].rstrip(".") + ":")
 
 
 def _default(field: FieldInfo) -> str | None:

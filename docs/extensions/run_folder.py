@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 
 from sphinx.application import Sphinx
@@ -43,7 +44,7 @@ def as_list(meanings: Iterable[Meaning]) -> str:
 
 
 def _modules(words: list[str]) -> list[str]:
-    return [str(column_meanings.__file__), str(file_meanings.__file__)]
+    return [str(column_meanings.__file__), str(file_meanings.__file__), str(sys.modules[Status.__module__].__file__)]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

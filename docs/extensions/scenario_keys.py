@@ -180,8 +180,10 @@ def _merged(by_schedule: dict[str, Option]) -> Option:
     if first.name == "schedule":
         names = ", ".join(f'`"{name}"`' for name in by_schedule)
         return Option(first.name, f"{names}, or the import path of your own", '`"parallel"`', text, first.notes)
-    types = list(dict.fromkeys(option.type for option in by_schedule.values()))
-    return Option(first.name, types[0] if len(types) == 1 else max(types, key=len), default, text, first.notes)
+    kind = first.type
+    if len({option.type for option in by_schedule.values()}) > 1:
+        kind = "; ".join(f"{option.type} with `{name}`" for name, option in by_schedule.items())
+    return Option(first.name, kind, default, text, first.notes)
 
 
 def _merged_text(by_schedule: Mapping[str, str]) -> str:

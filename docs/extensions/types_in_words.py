@@ -39,7 +39,7 @@ def in_words(annotation: Any, metadata: Sequence[Any] = ()) -> str:
         return _listed([f"`{toml(value)}`" for value in arguments])
     if kind in (int, float):
         return ("whole number" if kind is int else "number") + _range(metadata)
-    if origin in (tuple, list, Sequence, Sequence.__origin__ if hasattr(Sequence, "__origin__") else Sequence):
+    if origin in (tuple, list, Sequence):
         return _of_list(arguments, metadata)
     if origin in (dict, Mapping):
         return f"table from names to values: {in_words(arguments[1])}"

@@ -74,6 +74,31 @@ def test_prose_becomes_markdown_in_which_characters_stand_for_themselves() -> No
     assert as_markdown("w <- w + a * b_i, `a_b * c`") == r"w \<- w + a \* b\_i, `a_b * c`"
 
 
+def test_a_type_is_not_explained_twice() -> None:
+    from extensions.options import of_fields
+
+    from rayfl.config.base_phase import BasePhase
+    from rayfl.config.local import Local
+
+    (train,) = (option for option in of_fields(BasePhase) if option.name == "train")
+    assert train.markdown.count("Which part of the network trains") == 1
+    assert "named" in train.markdown
+    (steps,) = (option for option in of_fields(Local) if option.name == "steps")
+    assert "drawn again for every client and round" in steps.markdown
+
+
+def test_types_that_differ_between_schedules_name_them() -> None:
+    from extensions import scenario_keys
+    from extensions.options import Option
+
+    def merged(*types: str) -> str:
+        options = [Option("a", kind, None, "") for kind in types]
+        return scenario_keys._merged(dict(zip(("one", "two"), options, strict=True))).type
+
+    assert merged("text", "number") == "text with `one`; number with `two`"
+    assert merged("text", "text") == "text"
+
+
 def test_a_key_that_means_something_else_with_some_schedules_names_them() -> None:
     from extensions import scenario_keys
 
