@@ -39,7 +39,9 @@ def _copied(folder: Path, console: Console) -> int:
     try:
         shutil.copytree(_shipped(), folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     except OSError as error:
-        raise ResourceError(f"cannot copy the examples to '{folder}': {error.strerror}; choose a new folder") from None
+        raise ResourceError(
+            f"cannot copy the examples to '{folder}': {error.strerror or error}; choose a new folder"
+        ) from None
     for file in sorted(folder.glob("*.py")):
         summary = file.read_text(encoding="utf-8").partition('"""')[2].partition("\n")[0].rstrip('"')
         console.print(Text.assemble((f"{folder / file.name}", "bold"), f"  {summary}"), soft_wrap=True)

@@ -114,9 +114,10 @@ def starter(name: str, data: str = "femnist", algorithm: str | None = None) -> d
         raise ScenarioError(f"--algorithm: unknown algorithm '{algorithm}'; {nearest(algorithm, algorithms)}")
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_")) or "Mine"
     chosen = f'"{algorithm}"' if algorithm else f'{{ name = "{name}:{class_name}", server_lr = 0.8 }}    # {name}.py'
+    spaced = name.replace("_", " ").strip()
     words = {
         "name": name,
-        "title": name.replace("_", " ").strip().capitalize() or name,
+        "title": spaced[:1].upper() + spaced[1:] or name,
         "class_name": class_name,
         "data": data,
         "algorithm": f"algorithm = {chosen}",

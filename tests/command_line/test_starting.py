@@ -95,3 +95,8 @@ def test_names_that_cannot_be(
     assert main(["new", *arguments, "--folder", str(tmp_path)]) == 1
     assert complaint in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_a_title_keeps_the_capitals_of_the_name() -> None:
+    assert 'title = "FedX mine"' in starter("FedX_mine", algorithm="fedavg")["FedX_mine.toml"]
+    assert 'title = "My method"' in starter("my_method", algorithm="fedavg")["my_method.toml"]
