@@ -87,7 +87,7 @@ def all_checks() -> Iterator[Check]:
     yield from data_checks(data_folder(), bool(os.environ.get("RAYFL_DATA")))
     cache = cache_folder()
     yield Check("disk", "cache", f"{in_gb(folder_size(cache))} in {cache}")
-    places = {"runs": Path("runs").absolute(), "cache's disk": cache, "temporary": Path(tempfile.gettempdir())}
+    places = {"runs": Path("runs").absolute(), "cache disk": cache, "temporary": Path(tempfile.gettempdir())}
     store = Path("/dev/shm")
     yield from disk_checks(
         {name: (path, space_at(path)) for name, path in places.items()}, space_at(store) if store.is_dir() else None

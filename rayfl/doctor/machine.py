@@ -89,7 +89,8 @@ def machine_checks(facts: MachineFacts) -> Iterator[Check]:
             GROUP, "system", system, "problem", "rayfl runs on Linux: use WSL 2, a container or a virtual machine"
         )
     yield _python(facts.python)
-    yield _libc(facts.libc)
+    if facts.system == "Linux":  # elsewhere the system is the problem
+        yield _libc(facts.libc)
     if facts.cores > 1:
         yield Check(GROUP, "cores", f"{facts.cores}")
     else:
@@ -120,8 +121,8 @@ def _libc(libc: tuple[str, str]) -> Check:
 
 
 def _memory(facts: MachineFacts) -> Check:
-    limited = facts.memory_limit is not None and facts.memory_limit < facts.memory
-    usable = facts.memory_limit if limited and facts.memory_limit is not None else facts.memory
+    usable = min(facts.memory, facts.memory_limit or facts.memory)
+    limited = usable < facts.memory
     said = f"{in_gb(usable)}, the control group's limit, of {in_gb(facts.memory)}" if limited else in_gb(usable)
     if usable >= LITTLE_MEMORY:
         return Check(GROUP, "memory", said)
@@ -133,7 +134,5 @@ def _cpu(flags: frozenset[str]) -> Check:
     has = [name for name, flag in (("AVX2", "avx2"), ("AVX-512", "avx512f"), ("AMX", "amx_tile")) if flag in flags]
     if "AVX-512" in has or "AMX" in has:
         return Check(GROUP, "CPU features", ", ".join(has))
-    remedy = (
-        "results' bits and speed differ from those of machines with AVX-512: compare runs of the same kind of machine"
-    )
+    remedy = "bits and speed differ from machines with AVX-512: compare runs from the same kind of machine"
     return Check(GROUP, "CPU features", ", ".join(has) or "neither AVX-512 nor AMX known", "warning", remedy)

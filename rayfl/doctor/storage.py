@@ -35,7 +35,11 @@ def data_checks(folder: Path, named: bool) -> Iterator[Check]:
         if found is not None:
             yield Check(DATA, known.title, f"found: {found}")
         else:
-            said = "not found: a generated stand-in" if known.generated else "not found, and needed by its scenarios"
+            said = (
+                "not found; scenarios use a generated stand-in"
+                if known.generated
+                else "not found, and needed by its scenarios"
+            )
             yield Check(DATA, known.title, said, remedy=f"for real data: {known.get.format(folder=folder)}")
 
 

@@ -38,7 +38,7 @@ def test_a_good_machine_has_no_warnings_and_no_remedies() -> None:
 @pytest.mark.parametrize(
     ("change", "name", "state", "remedy"),
     [
-        ({"system": "Darwin"}, "system", "problem", "rayfl runs on Linux"),
+        ({"system": "Darwin", "libc": ("", "")}, "system", "problem", "rayfl runs on Linux"),
         ({"python": (3, 10, 4)}, "Python", "problem", "under Python 3.11 to 3.14"),
         ({"python": (3, 15, 0)}, "Python", "problem", "under Python 3.11 to 3.14"),
         ({"libc": ("glibc", "2.17")}, "C library", "problem", "glibc 2.28 or newer"),
@@ -154,7 +154,7 @@ def test_data_that_is_not_found_names_the_command_that_gets_it(tmp_path: Path) -
     found = {check.name: check for check in data_checks(tmp_path, named=True)}
     assert found["FEMNIST"].found == f"found: {tmp_path / 'femnist' / 'femnist.parquet'}"
     assert found["FEMNIST"].remedy == ""
-    assert found["CIFAR-10"].found == "not found: a generated stand-in"
+    assert found["CIFAR-10"].found == "not found; scenarios use a generated stand-in"
     assert found["CIFAR-10"].remedy.endswith(f"python -m rayfl.data.download cifar10 --data-dir {tmp_path}")
     assert "needed" in found["ImageNet-1K"].found
     missing = next(data_checks(tmp_path / "none", named=True))
