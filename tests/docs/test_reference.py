@@ -11,7 +11,7 @@ from pathlib import Path
 import rayfl
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.presets import PRESETS
-from rayfl.command_line.commands import COMMANDS
+from rayfl.command_line.commands import COMMANDS, GROUPS
 from rayfl.planning.totals import Simulated
 from rayfl.registry import Registry
 from rayfl.report.column_meanings import CLIENTS_MEANINGS, METRICS_MEANINGS, REPORTED_MEANINGS
@@ -155,6 +155,8 @@ def test_every_command_and_every_option_is_shown() -> None:
         for option in options:
             assert re.search(rf"^`.*{option}\b", section, re.MULTILINE), f"{name} {option}"
     assert "`--data-dir DIR`" in text
+    for title in GROUPS:
+        assert f"## {title[0].upper()}{title[1:]}\n" in text
 
 
 def test_every_public_name_is_on_the_page_of_its_package() -> None:
