@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from extensions.types_in_words import toml
-from tools.algorithm_curves.settings import NO_CURVE, REFERENCE, ROUNDS, SETTINGS, Curve, curve_of
+from tools.algorithm_curves.settings import (
+    BETA,
+    CLIENTS,
+    COHORT,
+    NO_CURVE,
+    REFERENCE,
+    ROUNDS,
+    SETTINGS,
+    STEPS,
+    Curve,
+    curve_of,
+)
 
 COMMON = (
-    f"{ROUNDS} rounds on Fashion-MNIST, split among 20 clients by a Dirichlet(0.3) distribution. Ten clients a round "
-    "take ten steps each, on a network with one hidden layer. The options are not tuned and there is one seed, so the "
-    "picture shows how the algorithm behaves, not how it ranks."
+    f"{ROUNDS} rounds on Fashion-MNIST, split among {CLIENTS} clients by a Dirichlet({BETA}) distribution. In each "
+    f"round, {COHORT} clients take {STEPS} steps each, on a network with one hidden layer. The options are not tuned "
+    "and there is one seed, so the picture shows how the algorithm behaves, not how it ranks."
 )
 
 

@@ -1,4 +1,4 @@
-"""The learning curves on the pages of algorithms: which there are, what is kept of the runs, how they are drawn."""
+"""Learning curves on algorithm pages: settings, kept records and pictures."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if not is_kept(one, options.records):
                 began = time.process_time()
                 run(one, options.records)
-                print(f"{one.name}: {time.process_time() - began:.0f} s", flush=True)
+                print(f"{one.name}: {time.process_time() - began:.0f} s of CPU time", flush=True)
         draw(curve, options.records, options.figures)
 
 

@@ -1,4 +1,4 @@
-"""What is run for each algorithm's curve, and why some have none."""
+"""The run behind each algorithm's curve, and why some algorithms have none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ Table = Mapping[str, Any]
 
 REFERENCE = "fedavg"
 ROUNDS = 30
+CLIENTS = 20
+BETA = 0.3
+COHORT = 10
+STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Setting:
         data: Keys of `data` beyond the common ones.
         model: The network.
         evaluation: Keys of `evaluation` beyond the common ones.
-        personal: Whether clients are scored with their own models, which FedAvg's have none of.
+        personal: Whether clients are scored with their personal models; with FedAvg, which has none, with the global
+            model.
     """
 
     words: str = ""
@@ -39,18 +44,18 @@ class Curve:
 
     Attributes:
         algorithm: Its registered name.
-        label: What the legend calls it.
+        label: Its name in the legend.
         setting: A name in `SETTINGS`.
         options: Of the algorithm, where they are not its defaults.
         local: The keys of `local`, where they are not the common ones.
-        note: What else a reader should know, as a sentence.
+        note: A further remark for readers, as a sentence.
     """
 
     algorithm: str
     label: str
     setting: str = "common"
     options: Table = field(default_factory=dict)
-    local: Table = field(default_factory=lambda: {"steps": 10, "batch_size": 32, "lr": 0.1})
+    local: Table = field(default_factory=lambda: {"steps": STEPS, "batch_size": 32, "lr": 0.1})
     note: str = ""
 
     @property
@@ -92,7 +97,7 @@ SETTINGS: Mapping[str, Setting] = {
 
 ADAPTIVE: Table = {"lr": 0.01}
 ONE_GRADIENT: Table = {"lr": 0.1}
-ONE_GRADIENT_NOTE = "Instead of ten steps, a client sends one gradient in each round."
+ONE_GRADIENT_NOTE = f"Instead of {STEPS} steps, a client sends one gradient in each round."
 
 CURVES = (
     Curve("fedavg", "FedAvg"),
@@ -147,8 +152,8 @@ def scenario(curve: Curve) -> dict[str, Any]:
         "data": {
             "name": "fashion_mnist",
             "source": "files",
-            "clients": 20,
-            "partition": {"name": "dirichlet", "beta": 0.3},
+            "clients": CLIENTS,
+            "partition": {"name": "dirichlet", "beta": BETA},
             **setting.data,
         },
         "model": dict(setting.model),
@@ -157,7 +162,7 @@ def scenario(curve: Curve) -> dict[str, Any]:
                 "name": "federated",
                 "algorithm": {"name": curve.algorithm, **curve.options},
                 "rounds": ROUNDS,
-                "cohort": 10,
+                "cohort": COHORT,
                 "local": dict(curve.local),
             }
         ],
