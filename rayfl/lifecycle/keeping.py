@@ -93,11 +93,16 @@ class Keeping:
         Raises:
             ResourceError: The run must not continue.
         """
+        why = str(error)
+        try:
+            self._records.check_exists()
+        except ResourceError as removed:
+            why = str(removed)  # the reason that the file cannot be written
         with suppress(ResourceError):
             self._records.recreate()
-        if str(error) != self._last_not_recorded:
-            self._go_on("some records are not written yet", str(error))
-            self._last_not_recorded = str(error)
+        if why != self._last_not_recorded:
+            self._go_on("some records are not written yet", why)
+            self._last_not_recorded = why
 
     def close(self) -> None:
         """Waits for a checkpoint that is being written, and ignores its outcome."""

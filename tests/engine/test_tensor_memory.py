@@ -128,7 +128,7 @@ def test_a_full_disk_is_told_and_nothing_of_what_was_kept_is_lost(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     memory = TensorMemory(0)
     kept = memory.keep(torch.ones(100))
-    said = f"the disk of '{tmp_path}', which has .* takes no more .*raise resources.client_state_gb"
+    said = f"the disk of '{tmp_path}', which holds .* takes no more .*raise resources.client_state_gb"
     with largest_file(1000), pytest.raises(ResourceError, match=said):
         memory.keep(torch.ones(200))
     assert memory.bytes_on_disk == 400
