@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from rayfl.errors import DataError
 from rayfl.figures.recorded_run import DataNote, RecordedRun, from_rows, is_run, read_run
+from rayfl.figures.scores import higher_is_better
 from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
 from rayfl.reading import reading
@@ -34,7 +35,7 @@ class RecordedGrid:
 
     Attributes:
         runs: In the order of the grid's rows and columns.
-        notes: Remarks on the other runs, which failed or are under way.
+        notes: Remarks on the other runs, which failed, were interrupted or lost, or have not ended yet.
     """
 
     runs: tuple[RecordedRun, ...]
@@ -84,9 +85,10 @@ def _grid_of(
     paths: Sequence[Path], labels: Sequence[tuple[str, str, str] | None], folder: Path, notes: tuple[str, ...]
 ) -> RecordedGrid:
     finished = [(path, label) for path, label in zip(paths, labels, strict=True) if not _unfinished(path)]
-    others = sum(1 for path in run_folders(folder) if _unfinished(path) in ("running", "waiting"))
-    under_way = [f"{others} run{'s are' if others > 1 else ' is'} still under way and left out"] if others else []
-    return RecordedGrid(tuple(read_run(path, label) for path, label in finished), (*notes, *under_way))
+    noted = ("", "failed") if (folder / TABLE_FILE).is_file() else ("",)  # the table lists failed runs
+    states = Counter(state for path in run_folders(folder) if (state := _unfinished(path)) not in noted)
+    others = [f"{count} run{'s' if count > 1 else ''} {state} and left out" for state, count in states.items()]
+    return RecordedGrid(tuple(read_run(path, label) for path, label in finished), (*notes, *others))
 
 
 def _unfinished(folder: Path) -> str:
@@ -136,12 +138,9 @@ def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[Re
         for line in pq.read_table(path).to_pylist():
             key = tuple(line.pop(name) for name in KEYS)
             by_run.setdefault(key, []).append(line)
-        for run in done:
-            key = tuple(run[name] for name in KEYS)
-            rows = sorted(by_run[key], key=lambda row: row["round"])
-            # columns are those of all runs
-            names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
-            rows = [{name: row[name] for name in names} for row in rows]
+        rows_of = [_rows_of(by_run[tuple(run[name] for name in KEYS)]) for run in done]
+        higher = {metric: _higher_is_better(metric, done, rows_of, path) for metric in {run["metric"] for run in done}}
+        for run, rows in zip(done, rows_of, strict=True):
             task = "" if run["task"] is None else f" / task {run['task']}"
             yield from_rows(
                 f"{path}, {run['row']} / {run['column']} / seed {run['seed']}{task}",
@@ -149,21 +148,55 @@ def _kept_rounds(folder: Path, done: Sequence[Mapping[str, Any]]) -> Iterator[Re
                 run["seed"],
                 run["task"],
                 rows,
-                _headline(run, rows),
+                _headline(run, rows, higher[run["metric"]]),
                 _spans(rows),
                 DataNote(run["data"], run["data_source"]),
             )
 
 
-def _headline(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Headline:
-    """Infers the headline metric from the table, in which shares are in percent and not fractions as in the records."""
+def _rows_of(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The rows of a run by round, with its own columns alone; those of the file are the columns of all runs."""
+    rows = sorted(lines, key=lambda row: int(row["round"]))
+    names = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    return [{name: row[name] for name in names} for row in rows]
+
+
+def _headline(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], higher: bool) -> Headline:
     reported = str(run["metric"])
-    scores = [float(row[reported]) for row in rows if row.get(reported) is not None]
-    is_share = bool(scores) and run["last"] != 0 and math.isclose(run["last"], 100 * scores[-1], rel_tol=1e-6)
-    best = run["best"] / (100 if is_share else 1)
-    higher = not scores or max(scores) - best <= best - min(scores)
     phases = dict.fromkeys(str(row["phase"]) for row in rows if row.get(reported) is not None)
-    return Headline(reported.removeprefix("test_"), higher, is_share, phases=tuple(phases))
+    return Headline(reported.removeprefix("test_"), higher, _scale(run, rows) == 100, phases=tuple(phases))
+
+
+def _scale(run: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> int:
+    """100 for a share, which is in percent in the table and a fraction in the records, else 1."""
+    scores = {row["round"]: float(row[run["metric"]]) for row in rows if row.get(run["metric"]) is not None}
+    pairs = [(run["last"], list(scores.values())[-1])] if scores else []
+    pairs += [(run["best"], scores[run["best_round"]])] if run.get("best_round") in scores else []
+    # zero is zero in either unit
+    return 100 if any(score != 0 and math.isclose(shown, 100 * score, rel_tol=1e-6) for shown, score in pairs) else 1
+
+
+def _higher_is_better(
+    metric: str, done: Sequence[Mapping[str, Any]], rows_of: Sequence[Sequence[Mapping[str, Any]]], path: Path
+) -> bool:
+    """The direction of a registered metric; that of another, if the best score of all runs is an extreme."""
+    known = Headline()
+    registered = known.higher_is_better if metric == known.reported else higher_is_better(metric, ())
+    if registered is not None:
+        return registered
+    highest = lowest = True
+    for run, rows in zip(done, rows_of, strict=True):
+        scores = [float(row[metric]) for row in rows if row.get(metric) is not None] if run["metric"] == metric else []
+        if scores:
+            best = run["best"] / _scale(run, rows)
+            highest &= math.isclose(best, max(scores), rel_tol=1e-6)
+            lowest &= math.isclose(best, min(scores), rel_tol=1e-6)
+    if highest == lowest:
+        raise DataError(
+            f"{path}: does not tell whether higher values of '{metric}' are better; name the folder in which the grid "
+            "was run"
+        )
+    return highest
 
 
 def _spans(rows: Sequence[Mapping[str, Any]]) -> tuple[PhaseSpan, ...]:
