@@ -13,6 +13,7 @@ import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
 
+from rayfl.errors import ScenarioError
 from rayfl.figures.comparing import Choice, Compared, Line, check_metrics, check_reference, compared
 from rayfl.figures.comparison_sheets import sheet_of, sheet_of_runs
 from rayfl.figures.groups import Panels, Recorded, Source, arranged
@@ -76,7 +77,7 @@ def compare(
             reached it, after how many rounds, client updates, bytes and transfers, and at which epsilon and simulated
             time.
         smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
-            a phase.
+            a phase. The last round of a phase keeps its value.
         labels: Other labels for the groups, in their order; by default titles of scenarios and rows of grids.
         panels: Which parts of a grid get their own table: its `columns`, in which rows are compared, or its `rows`, in
             which columns are compared.
@@ -88,7 +89,8 @@ def compare(
     Raises:
         DataError: A folder holds nothing that has finished.
         ResourceError: Records are damaged.
-        ScenarioError: Labels, metrics or rounds are not known, or nothing can be paired with the reference.
+        ScenarioError: Labels, metrics or rounds are not known, nothing can be paired with the reference, or smoothing
+            has no effect.
 
     Example:
         >>> import rayfl
@@ -116,6 +118,8 @@ def compare(
     recorded = arranged(sources, panels, labels)
     names = check_metrics(recorded, asked(metrics))
     check_round(recorded.runs, at)
+    if smooth > 1 and at == "last" and target is None and not list_runs:
+        raise ScenarioError("smooth: has no effect on the score after the last round; use at = 'mean_last_5' or 'best'")
     if target is not None:
         check_target(recorded.runs, names[0], target)
     choice = Choice(at, smooth, check_reference(recorded, reference), target)

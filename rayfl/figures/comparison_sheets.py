@@ -153,7 +153,8 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> st
         "best": "in the round with the best headline metric",
         "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
     }.get(str(choice.at), f"after round {choice.at}")
-    parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{_smoothed(choice.window)}"]
+    smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
+    parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{smoothed}"]
     over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
     if any(line.deviation is not None for line in found.lines):
         parts.append(f"mean ± sample standard deviation over {over}")
@@ -168,7 +169,10 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> st
             f"{'tasks' if has_tasks else 'seeds'}"
         )
     if choice.target is not None and any(line.reached for line in found.lines):
-        parts.append("costs up to the first evaluated round that reached the target, means over the runs that did")
+        parts.append(
+            f"costs up to the first evaluated round that reached the target{_smoothed(choice.window)}, means over the "
+            "runs that did"
+        )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if not found.panel else f"{text}."
 

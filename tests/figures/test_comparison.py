@@ -373,3 +373,16 @@ def test_notebooks_show_labels_literally(tmp_path: Path) -> None:
     html = rayfl.compare(a_run(tmp_path / "a", "a<b & c"))._repr_html_()
     assert "a&lt;b &amp; c" in html
     assert "<td>a<b" not in html
+
+
+def test_smoothing_that_changes_no_score_is_an_error(tmp_path: Path) -> None:
+    run = a_run(tmp_path / "a", "a", 0, [0.0, 0.9, 0.6])
+    with pytest.raises(rayfl.ScenarioError, match=r"^smooth: has no effect .* use at = 'mean_last_5' or 'best'$"):
+        rayfl.compare(run, smooth=3)
+    of_target = rayfl.compare(run, smooth=3, target=0.4)
+    assert row(of_target, "a")["mean"] == 0.6
+    assert row(of_target, "a")["rounds_to_target"] == 10
+    assert "after the last round;" in of_target.sheets[0].caption
+    assert "reached the target, smoothed over 3 evaluated rounds, means" in of_target.sheets[0].caption
+    listed = rayfl.compare(run, smooth=3, list_runs=True).sheets
+    assert ["smoothed" in sheet.caption for sheet in listed] == [False, True]
