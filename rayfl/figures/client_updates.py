@@ -15,7 +15,8 @@ def client_updates(run: RecordedRun) -> np.ndarray | None:
     """Client updates up to each evaluated round.
 
     They are known only if cohorts have a fixed size and each of their clients trains once: in parallel phases and
-    relays without [participation] and over-selection.
+    relays without [participation] and over-selection. Under `local.dp.max_epsilon`, clients whose budget is spent are
+    left out, so the count is not known either.
 
     Returns:
         float64 [n]; None if the scenario does not tell.
@@ -40,6 +41,8 @@ def client_updates(run: RecordedRun) -> np.ndarray | None:
 def _sizes(phase: Mapping[str, Any], clients: int | None) -> np.ndarray | None:
     """The cohort sizes of a phase's rounds."""
     rounds, cohort = phase["rounds"], phase.get("cohort")
+    if phase.get("local", {}).get("dp", {}).get("max_epsilon") is not None:
+        return None
     if phase.get("schedule", "parallel") not in ("parallel", "relay") or phase.get("over_selection", 1) != 1:
         return None
     match cohort:
