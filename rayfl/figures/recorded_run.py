@@ -47,7 +47,7 @@ class DataNote(NamedTuple):
         """A few words for the line below a picture or table."""
         sources = {
             "files": "real files",
-            "generated": "generated stand-in, no real data",
+            "generated": "generated, no real data",
             "arrays": "arrays of the program",
         }
         return f"{self.name} ({sources.get(self.source, 'source not recorded')})"

@@ -25,7 +25,7 @@ from rayfl.planning.headline import Headline
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
 
-GENERATED_DATA = "Generated stand-in, not real data"
+GENERATED_DATA = "Generated data, not real data"
 CHARACTERS_PER_INCH = 16
 """Characters of a caption (7.5 points) that fit into an inch of a picture's width."""
 

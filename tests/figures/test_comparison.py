@@ -260,7 +260,8 @@ def test_a_target_of_a_loss_is_reached_from_above(tmp_path: Path) -> None:
 
 
 def test_client_updates_are_left_out_where_the_scenario_does_not_tell(tmp_path: Path) -> None:
-    for number, phase in enumerate(("cohort = { bernoulli = 0.1 }", 'schedule = "asynchronous"\ncohort = 3')):
+    budget = "cohort = 3\n[phases.local.dp]\nnoise_multiplier = 1.0\nmax_epsilon = 2.0"
+    for number, phase in enumerate(("cohort = { bernoulli = 0.1 }", 'schedule = "asynchronous"\ncohort = 3', budget)):
         scenario = f'[[phases]]\nname = "federated"\nrounds = 20\n{phase}\n'
         comparison = rayfl.compare(a_run(tmp_path / str(number), "a", 0, [0.5], scenario=scenario), target=0.1)
         assert "client updates" not in comparison.sheets[0].header
@@ -358,10 +359,10 @@ def test_other_versions_of_the_same_code_and_data_are_told_below_the_table(tmp_p
 def test_notes_say_what_the_data_was(tmp_path: Path) -> None:
     environment = {"data": {"name": "femnist", "source": "generated"}}
     comparison = rayfl.compare(a_run(tmp_path / "a", "a", environment=environment))
-    assert comparison.notes == ["Data: femnist (generated stand-in, no real data)."]
-    assert "generated stand-in" in comparison.markdown
-    assert "generated stand-in" in repr(comparison)
-    assert "generated stand-in" in comparison._repr_html_()
+    assert comparison.notes == ["Data: femnist (generated, no real data)."]
+    assert "generated, no real data" in comparison.markdown
+    assert "generated, no real data" in repr(comparison)
+    assert "generated, no real data" in comparison._repr_html_()
 
 
 def test_what_runs_and_grids_return_can_be_compared(tmp_path: Path) -> None:

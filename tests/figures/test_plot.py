@@ -98,7 +98,7 @@ def test_one_small_line_says_what_is_shown(runs: list[Path]) -> None:
     caption = rayfl.plot(*runs[:2], band="range", smooth=3, width="page").get_supxlabel().replace("\n", " ")
     assert caption.replace("\N{NO-BREAK SPACE}", " ") == (
         "Mean of 2 seeds; band: least to largest over seeds; smoothed over 3 evaluated rounds; "
-        f"data: digits (generated stand-in, no real data); rayfl {rayfl.__version__}"
+        f"data: digits (generated, no real data); rayfl {rayfl.__version__}"
     )
 
 

@@ -140,7 +140,7 @@ def test_the_page_of_a_run_has_its_results_split_fairness_privacy_and_environmen
         ["SHA-256 of all samples", "c0ffee"],
     ):
         assert row in page.rows
-    assert "Data: digits (generated stand-in, no real data)" in html
+    assert "Data: digits (generated, no real data)" in html
     assert "20 clients with 5 to 9 training samples." in html
     assert "ε = 3 (largest of any client; median 1.5), δ = 1e-05, after round 6" in html
     assert page.tags.count("img") == 5  # curves, sizes, scores, the result by epsilon, and epsilons of clients

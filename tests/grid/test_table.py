@@ -195,7 +195,7 @@ def test_generated_data_is_one_plain_line_below_the_tables_however_the_runs_desc
     runs = [replace(of_seed, data_description=f"writers of seed {of_seed.seed}") for of_seed in runs]
     runs += [replace(runs[0], column="1.0", data="cifar10", data_description="digits in colour")]
     table = GridTable(Grid.model_validate(GRID), runs)
-    line = "Generated stand-in, not real data: femnist, cifar10. Each run's environment.json describes it."
+    line = "Generated data, not real data: femnist, cifar10. Each run's environment.json describes it."
     assert [text for text in table.markdown().splitlines() if "enerated" in text] == [line]
     console = Console(file=StringIO(), width=100, force_terminal=True, color_system="standard")
     table.show(console)
