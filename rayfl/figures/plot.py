@@ -126,8 +126,7 @@ def figure_of(
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         found = series(curves, band)
         ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
-        means = [(float(np.mean([place for place, _ in alike])), alike[0][1]) for alike in zip(*ends, strict=True)]
-        shown = tuple((place, text) for place, text in means if found.x[0] < place < found.x[-1])
+        shown = tuple((place, text) for place, text in _means_of(ends) if found.x[0] < place < found.x[-1])
         return Line(group.label, found, shown)
 
     drawn = []
@@ -154,6 +153,13 @@ def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, 
         return tuple((last + 0.5, text) for last, text in ends)
     places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
     return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))
+
+
+def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+    """Where phases end on average over runs; those of a run that others lack, which ended early, are left out."""
+    places = [{text: place for place, text in of_run} for of_run in ends]
+    common = [text for text in (places[0] if places else ()) if all(text in of_run for of_run in places)]
+    return [(float(np.mean([of_run[text] for of_run in places])), text) for text in common]
 
 
 def _caption(recorded: Recorded, smooth: int, band: Band) -> str:

@@ -84,6 +84,16 @@ def test_phases_end_where_they_end_on_average_over_seeds(tmp_path: Path) -> None
     assert np.asarray(axes.lines[1].get_xdata()).tolist() == [3, 3]
 
 
+def test_a_phase_that_a_seed_did_not_reach_is_not_marked(tmp_path: Path) -> None:
+    columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9]}
+    phases = (CYCLIC, [("cyclic", 2), ("federated", 2), ("personal", 2)])
+    for seed, of_seed in enumerate(phases):
+        folder = tmp_path / "row" / "column" / f"seed_{seed}"
+        write_run(folder, f"G: row / column / seed {seed}", seed, columns, (1, 2, 4, 6), of_seed)
+    axes = rayfl.plot(tmp_path).axes[0]
+    assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
+
+
 def test_a_band_never_widens_an_axis_of_percent_far_past_0_or_100(tmp_path: Path) -> None:
     for seed, scores in enumerate(([0.0, 0.1, 0.99], [0.3, 0.5, 0.8])):
         write_run(
@@ -146,7 +156,7 @@ def test_the_same_records_give_the_same_bytes(runs: list[Path], tmp_path: Path, 
         ({"out": "nowhere/figure.png"}, "out: 'nowhere/figure.png' cannot be written"),
     ],
 )
-def test_wrong_options_are_answered_in_a_line(runs: list[Path], options: dict[str, Any], message: str) -> None:
+def test_wrong_options_give_one_line_errors(runs: list[Path], options: dict[str, Any], message: str) -> None:
     with pytest.raises(RayflError, match=message) as caught:
         rayfl.plot(*runs, **options)
     assert "\n" not in str(caught.value)
