@@ -12,6 +12,7 @@ from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.figures.scores import best_round, score
 from rayfl.figures.sheet import Entry, Sheet
 from rayfl.figures.target import COSTS, Reached
+from rayfl.grid.repetitions import repetitions
 from rayfl.grid.results import TAIL
 
 NOTHING = "–"
@@ -34,7 +35,7 @@ def sheet_of(found: Compared, choice: Choice) -> Sheet:
     """The table of a metric in a panel."""
     numbers = _numbers(found.quantity, [line.mean for line in found.lines if line.mean is not None])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
-    counts = [_counted(line, has_tasks) for line in found.lines]
+    counts = [_counted(line) for line in found.lines]
     count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
     columns = [
         ("", [Entry(line.group.label) for line in found.lines]),
@@ -85,14 +86,14 @@ def _scores(found: Compared, numbers: _Numbers) -> list[Entry]:
     ]
 
 
-def _counted(line: Line, has_tasks: bool) -> str:
+def _counted(line: Line) -> str:
     """How many repetitions there are, and how many runs have no finite score."""
-    repetitions = len(line.repetitions)
-    total = len({run.task if has_tasks else run.seed for run in line.group.runs})
+    scored = len(line.repetitions)
+    total = len(repetitions({run.key: run for run in line.group.runs}))
     missing = len(line.group.runs) - len(line.values)
     if not missing:
         return str(total)
-    return f"{repetitions} of {total}" if repetitions < total else f"{total}, less {missing} runs"
+    return f"{scored} of {total}" if scored < total else f"{total}, less {missing} run{'s' if missing > 1 else ''}"
 
 
 def _difference(line: Line, choice: Choice, numbers: _Numbers) -> Entry:

@@ -278,6 +278,21 @@ def test_scores_that_are_not_finite_are_missing_and_counted(tmp_path: Path) -> N
     assert cells(comparison, "a")["seeds"] == "1 of 3"
 
 
+def test_seeds_beside_a_grid_with_tasks_are_counted_as_seeds(tmp_path: Path) -> None:
+    with_tasks(tmp_path / "grid", {"A": [[0.5, 0.6], [0.4, 0.5]]})
+    lost = tmp_path / "grid" / "A" / "column" / "seed_1" / "task_1" / "metrics.jsonl"
+    lost.write_text(lost.read_text().replace("0.5", "null"))
+    runs = [a_run(tmp_path / str(seed), "alone", seed, [0.1]) for seed in range(3)]
+    comparison = rayfl.compare(tmp_path / "grid", *runs)
+    found = {entries[0].text: sheet for sheet in comparison.sheets for entries in sheet.rows}
+    shown = {
+        label: dict(zip(sheet.header, (entry.text for entry in sheet.rows[0]), strict=True))
+        for label, sheet in found.items()
+    }
+    assert "over 3 seeds" in found["alone"].caption
+    assert shown["A"]["tasks"] == "2, less 1 run"
+
+
 def test_rounds_of_other_tasks_are_left_out(tmp_path: Path) -> None:
     headline = {**HEADLINE_LOSS, "metric": "accuracy", "higher_is_better": True, "phases": ["supervised"]}
     run = a_run(tmp_path / "a", "a", 0, [0.9, 0.4], environment={"headline": headline, "data": {"name": "mine"}})
@@ -322,7 +337,7 @@ def test_rows_of_a_grid_can_have_tables_in_which_columns_are_compared(tmp_path: 
     assert [found["difference"] for found in shown] == [None, pytest.approx(0.8), None, pytest.approx(0.4)]
 
 
-def test_other_versions_of_the_same_code_and_data_are_told_below_the_table(tmp_path: Path) -> None:
+def test_other_versions_of_the_same_code_and_data_are_listed_below_the_table(tmp_path: Path) -> None:
     def told(records: list[tuple[str, dict[str, Any]]]) -> list[str]:
         folders = []
         for number, (name, environment) in enumerate(records):
