@@ -14,11 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.__main__ import main
+from rayfl.errors import ResourceError
 from rayfl.figures.groups import read
 from rayfl.figures.page.layout import layout
 from rayfl.figures.page.sections import statistics_table
 from rayfl.figures.page.table_page import read_page
 from rayfl.figures.page.writing import write_report
+from rayfl.figures.styles import MOST_LINES
 from rayfl.grid.page import Table
 from rayfl.grid.schema import folder_name
 from tests.figures.recorded_runs import write_run
@@ -170,9 +172,43 @@ def test_the_page_of_a_grid_has_its_tables_curves_and_failures(grid: Path) -> No
     assert ["FedAvg", "50 ± 14"] in page.rows
     assert "<li>Mind this.</li>" in html
     assert "2 finished, 1 diverged of 3 recorded runs" in html
-    assert ["FedAvg", "4 clients", "1", "finished", "60.00", ""] in page.rows
+    assert ["FedAvg", "4 clients", "1", "finished", "60", ""] in page.rows
     assert ["FedAvg / 4 clients", "300.00 ± 141.42 %²"] in page.rows  # of 0.02 and 0.04
     assert page.tags.count("img") == 1
+
+
+def test_small_losses_are_listed_with_their_digits_and_a_single_seed_promises_no_deviation(grid: Path) -> None:
+    assert "mean ± standard deviation over seeds" in page_of(grid)[0]
+    rows = pq.read_table(grid / "table.parquet").to_pylist()[:1]
+    pq.write_table(pa.Table.from_pylist([rows[0] | {"last": 0.0042}]), grid / "table.parquet")
+    shutil.rmtree(grid / folder_name("FedAvg") / folder_name("4 clients") / "seed_1")
+    html, page = page_of(grid)
+    assert ["FedAvg", "4 clients", "0", "finished", "0.0042"] in page.rows
+    assert "After the last evaluated round" in html
+    assert "±" not in html.partition("Fairness over clients</h2>")[2]
+
+
+def test_more_lines_than_a_figure_holds_are_no_reason_to_advise_on_options(tmp_path: Path) -> None:
+    html, _ = page_of(with_tasks(tmp_path / "grid", {f"row {number}": [[0.1]] for number in range(MOST_LINES + 1)}))
+    said = f"{MOST_LINES + 1} lines cannot be told apart in one figure, {MOST_LINES} can. Draw a selection with"
+    assert f"Not drawn: {said} rayfl plot." in html
+
+
+@pytest.mark.parametrize("missing", ["maximum", "edges", "infinite"])
+def test_a_damaged_privacy_json_is_an_error_that_names_the_file(run: Path, missing: str) -> None:
+    path = run / "privacy.json"
+    path.write_text(path.read_text().replace(f'"{missing}"', '"other"'))
+    with pytest.raises(ResourceError, match=rf"privacy\.json: cannot be read .*\(it has no '{missing}'\)"):
+        write_report(run)
+
+
+def test_scores_of_clients_are_those_of_the_last_round(run: Path) -> None:
+    before = page_of(run)[1].rows
+    rows = pq.read_table(run / "clients.parquet").to_pylist()
+    earlier = [row | {"round": 4, "accuracy": 0.0} for row in rows]
+    trained = [{"round": 7, "client": 1, "set": None, "samples": 9, "accuracy": None}]  # trained, and was not scored
+    pq.write_table(pa.Table.from_pylist([*earlier, *rows, *trained]), run / "clients.parquet")
+    assert page_of(run)[1].rows == before
 
 
 def test_statistics_over_clients_average_the_seeds_of_a_task_first(tmp_path: Path) -> None:

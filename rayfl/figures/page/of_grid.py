@@ -15,7 +15,7 @@ from rayfl.figures.page.parts import Page, Section
 from rayfl.figures.page.pictures import curves
 from rayfl.figures.page.sections import (
     environment_section,
-    privacy_section,
+    read_privacy,
     split_texts,
     statistics_over_clients,
     statistics_table,
@@ -25,7 +25,8 @@ from rayfl.figures.quantities import default_metric
 from rayfl.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.figures.recorded_run import DataNote
 from rayfl.grid.page import Table
-from rayfl.reading import read_json_object, reading
+from rayfl.grid.repetitions import repetitions
+from rayfl.reading import reading
 from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.folder import SCENARIO_FILE
 from rayfl.report.formatting import duration
@@ -110,7 +111,7 @@ def _curves(recorded: Recorded | None) -> Section:
         caption = "The result by round" + (", a panel for every column" if len(recorded.panels) > 1 else "")
         picture = curves(recorded, [default_metric(recorded.runs)], caption)
     except ScenarioError as error:  # too many lines, or columns with different metrics
-        return Section(title, [f"Not drawn: {error}."])
+        return Section(title, [f"Not drawn: {str(error).partition(';')[0]}. Draw a selection with rayfl plot."])
     return Section(title, pictures=[picture])
 
 
@@ -129,21 +130,23 @@ def _fairness(recorded: Recorded | None) -> Section:
     columns = statistics_over_clients(recorded) if recorded else []
     if recorded is None or not columns:
         return Section("Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."])
-    over = "seeds" if recorded.runs[0].task is None else "tasks, each averaged over its seeds"
-    caption = f"After the last evaluated round; mean ± standard deviation over {over}"
+    caption = "After the last evaluated round"
+    by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
+    if max(map(len, by_group)) > 1:
+        over = "seeds" if recorded.runs[0].task is None else "tasks, each averaged over its seeds"
+        caption += f"; mean ± standard deviation over {over}"
     return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
 
 
 def _privacy(recorded: Recorded | None, folder: Path) -> Section:
     """The statement of the first run that has one, and the epsilon of all."""
-    runs = recorded.runs if recorded else []
-    path = next((path for run in runs if (path := Path(run.where) / PRIVACY_FILE).is_file()), None)
-    if path is None:
+    paths = [Path(run.where) / PRIVACY_FILE for run in recorded.runs] if recorded else []
+    path = next((path for path in paths if path.is_file()), None)
+    if recorded is None or path is None:
         return Section("Privacy", ["No run in this folder states a privacy guarantee."])
-    found = privacy_section(read_json_object(path))
+    found = read_privacy(path)
     tables = list(found.tables)
     for column in ("epsilon", "client_epsilon"):
-        assert recorded is not None
         private = Recorded(
             tuple(group for group in recorded.groups if all(column in run.columns for run in group.runs))
         )
@@ -183,4 +186,4 @@ def _cell(name: str, value: object) -> str:
         return ""
     if name == "seconds" and isinstance(value, int | float):
         return duration(value)
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

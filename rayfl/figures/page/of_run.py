@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rayfl import __version__
@@ -16,7 +17,7 @@ from rayfl.figures.page.parts import Page, Picture, Section
 from rayfl.figures.page.pictures import curves, histogram
 from rayfl.figures.page.sections import (
     environment_section,
-    privacy_section,
+    read_privacy,
     shown,
     split_texts,
     statistics_over_clients,
@@ -106,7 +107,9 @@ def _curves(run: RecordedRun | None) -> list[Section]:
     if not drawn:
         return [Section("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
     words = ", ".join(quantity_of([run], name).words for name in drawn)
-    return [Section("Learning curves", pictures=[curves(_alone(run), drawn, f"{words.capitalize()} by round")])]
+    return [
+        Section("Learning curves", pictures=[curves(_alone(run), drawn, f"{words[:1].upper()}{words[1:]} by round")])
+    ]
 
 
 def _alone(run: RecordedRun) -> Recorded:
@@ -120,9 +123,10 @@ def _client_scores(folder: Path) -> list[dict[str, Any]]:
         return []
     with reading(path, "as Parquet"):
         table = pq.read_table(path)
-        rows = [row for row in table.to_pylist() if row["set"] is not None]
-    last = max((row["round"] for row in rows), default=0)
-    return [row for row in rows if row["round"] == last]
+        table = table.filter(pc.is_valid(table["set"]))
+        last = pc.max(table["round"]).as_py()
+        rows: list[dict[str, Any]] = [] if last is None else table.filter(pc.equal(table["round"], last)).to_pylist()
+        return rows
 
 
 def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: list[dict[str, Any]]) -> Section:
@@ -179,10 +183,10 @@ def _privacy(folder: Path, run: RecordedRun | None, scenario: Mapping[str, Any])
         said = (
             "trains with differential privacy, but has not stated its guarantee yet"
             if private
-            else ("uses no differential privacy, and states no guarantee")
+            else "uses no differential privacy, and states no guarantee"
         )
         return Section("Privacy", [f"The run {said}."])
-    found = privacy_section(read_json_object(path))
+    found = read_privacy(path)
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:
         return found

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rayfl.errors import ResourceError
 from rayfl.figures.groups import Recorded
 from rayfl.figures.page.parts import Picture, Section
 from rayfl.figures.page.pictures import bars
 from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.grid.page import Table
 from rayfl.grid.repetitions import repetition_means
+from rayfl.reading import read_json_object, reading
 
 OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
 """Columns of metrics.jsonl with statistics over clients."""
@@ -72,8 +75,18 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     return Table(caption, header, rows)
 
 
-def privacy_section(privacy: Mapping[str, Any]) -> Section:
-    """The guarantees in privacy.json, with a histogram of the clients' epsilons."""
+def read_privacy(path: Path) -> Section:
+    """The guarantees in privacy.json, with a histogram of the clients' epsilons.
+
+    Raises:
+        ResourceError: The file is damaged.
+    """
+    privacy = read_json_object(path, ResourceError)
+    with reading(path, "as the privacy of a run", ResourceError):
+        return _privacy_section(privacy)
+
+
+def _privacy_section(privacy: Mapping[str, Any]) -> Section:
     texts, pictures, tables, points = [], [], [], []
     for name, level in _LEVELS.items():
         if name not in privacy:
