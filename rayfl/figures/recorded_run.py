@@ -27,7 +27,7 @@ NO_METRICS = ("phase", "round", "round_in_phase")
 
 ENVIRONMENT_FILE = "environment.json"
 
-_PLACE = re.compile(r"(.*) / ([^/]+) / seed \d+(?: / task \d+)?")
+_PLACE = re.compile(r"(.*) / ((?:(?! / ).)+) / seed \d+(?: / task \d+)?")
 """The title of a cell of a grid, up to its row, and its column."""
 
 

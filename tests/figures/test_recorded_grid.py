@@ -13,6 +13,7 @@ import pytest
 
 from rayfl.errors import DataError
 from rayfl.figures.groups import read
+from rayfl.figures.recorded_run import labels_of
 from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
 from tests.figures.recorded_runs import write_run
@@ -129,3 +130,9 @@ def test_runs_that_have_not_finished_are_left_out_and_counted(tmp_path: Path, ta
             "1 run running and left out",
         ]
     )
+
+
+@pytest.mark.parametrize(("row", "column"), [("FedAvg", "w/o DP"), ("w/o server", "plain"), ("Fed: Avg", "c: d")])
+def test_the_title_of_a_run_tells_its_row_and_column(tmp_path: Path, row: str, column: str) -> None:
+    folder = tmp_path / folder_name(row) / folder_name(column) / "seed_3"
+    assert labels_of(folder, {"title": f"My grid: {row} / {column} / seed 3"}) == ("My grid", row, column)
