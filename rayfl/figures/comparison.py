@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.errors import ScenarioError
-from rayfl.figures.comparing import Choice, Compared, Line, check_metrics, check_reference, compared
+from rayfl.figures.comparing import Choice, Compared, Line, compared
+from rayfl.figures.comparison_checks import check_metrics, check_reference
 from rayfl.figures.comparison_sheets import sheet_of, sheet_of_runs
 from rayfl.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.figures.latex import latex
@@ -22,7 +23,7 @@ from rayfl.figures.quantities import asked
 from rayfl.figures.scores import At, check_round
 from rayfl.figures.sheet import Sheet
 from rayfl.figures.smoothing import check_smoothing
-from rayfl.figures.target import COSTS, check_target
+from rayfl.figures.target import TARGET_COSTS, check_target
 from rayfl.figures.versions import version_notes
 
 PIPE_WIDTH = 200
@@ -44,7 +45,7 @@ SCHEMA = pa.schema(
         ("runs", pa.int64()),
         ("target", pa.float64()),
         ("reached", pa.int64()),
-        *((f"{cost.name}_to_target", pa.float64()) for cost in COSTS),
+        *((f"{cost.name}_to_target", pa.float64()) for cost in TARGET_COSTS),
     ]
 )
 """Columns of `Comparison.table`."""
@@ -239,5 +240,5 @@ def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
         "runs": len(line.group.runs),
         "target": choice.target if reached else None,
         "reached": reached and reached.count,
-        **({f"{cost.name}_to_target": reached.mean(cost.name) for cost in COSTS} if reached else {}),
+        **({f"{cost.name}_to_target": reached.mean(cost.name) for cost in TARGET_COSTS} if reached else {}),
     }

@@ -11,7 +11,7 @@ from rayfl.figures.groups import Group
 from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.figures.scores import best_round, score
 from rayfl.figures.sheet import Entry, Sheet
-from rayfl.figures.target import COSTS, Reached
+from rayfl.figures.target import TARGET_COSTS, Reached
 from rayfl.grid.repetitions import repetitions
 from rayfl.grid.results import TAIL
 
@@ -114,7 +114,7 @@ def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str
     Nothing is in bold where all costs are equal.
     """
     yield f"reached {target}", [Entry(_reached(reached)) for reached in found]
-    for cost in COSTS:
+    for cost in TARGET_COSTS:
         means = [reached.mean(cost.name) for reached in found]
         known = [mean for mean in means if mean is not None]
         if not known:

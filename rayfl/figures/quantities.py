@@ -13,20 +13,22 @@ from rayfl.errors import ScenarioError
 from rayfl.figures.client_updates import client_updates
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.registry import nearest
-from rayfl.report.curves import COSTS, Cost
+from rayfl.report.curves import CLOCK, COSTS, Cost
 
 X = Literal["rounds", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"]
-"""What the x axis can show."""
+"""Quantities for the x axis."""
 
 _EPSILONS = {
     "client_epsilon": "client-level ε spent",
     "epsilon": "example-level ε spent",
 }
+_COSTS = {cost.column: cost for cost in COSTS}
 _BY_X = {
-    "simulated_seconds": COSTS[0],
-    "bytes": COSTS[1],
-    "energy": COSTS[2],
-    "seconds": COSTS[0]._replace(column="seconds", words="wall-clock time"),
+    "simulated_seconds": _COSTS[CLOCK],
+    "bytes": _COSTS["bytes"],
+    "transfers": Cost("transfers", "model transfers", ((1.0, ""),)),
+    "energy": _COSTS["energy_joules"],
+    "seconds": _COSTS[CLOCK]._replace(column="seconds", words="wall-clock time"),
 }
 _WORDS = {
     "train_loss": "training loss",
@@ -47,7 +49,7 @@ _SHARE = re.compile(r"accuracy(_|$)")
 
 @dataclass(frozen=True)
 class Quantity:
-    """What an axis shows.
+    """The quantity on an axis.
 
     Attributes:
         words: Its name, for a reader.
@@ -139,7 +141,7 @@ def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarr
         return Quantity("client updates"), [_updates(run) for run in runs]
     if x == "epsilon":
         return _epsilon(runs)
-    cost = _BY_X.get(x, Cost(x, "model transfers", ((1.0, ""),)))
+    cost = _BY_X[x]
     found = [_recorded(run, cost.column, x) for run in runs]
     most = max(float(np.nanmax(values, initial=0.0)) for values in found)
     factor, unit = cost.unit_of(most)

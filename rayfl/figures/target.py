@@ -17,7 +17,7 @@ from rayfl.figures.scores import ranked_values
 from rayfl.grid.repetitions import Key, repetition_means
 
 
-class Cost(NamedTuple):
+class TargetCost(NamedTuple):
     """A quantity that grows with the rounds.
 
     Attributes:
@@ -29,14 +29,14 @@ class Cost(NamedTuple):
     words: str
 
 
-COSTS = (
-    Cost("rounds", "rounds"),
-    Cost("client_updates", "client updates"),
-    Cost("bytes", "bytes"),
-    Cost("transfers", "transfers"),
-    Cost("epsilon", "ε"),
-    Cost("client_epsilon", "client-level ε"),
-    Cost("simulated_seconds", "simulated s"),
+TARGET_COSTS = (
+    TargetCost("rounds", "rounds"),
+    TargetCost("client_updates", "client updates"),
+    TargetCost("bytes", "bytes"),
+    TargetCost("transfers", "transfers"),
+    TargetCost("epsilon", "ε"),
+    TargetCost("client_epsilon", "client-level ε"),
+    TargetCost("simulated_seconds", "simulated s"),
 )
 
 
@@ -95,7 +95,7 @@ def reached(runs: Sequence[RecordedRun], column: str, target: float, higher: boo
         costs["rounds"][run.key] = float(run.rounds[place])
         updates = client_updates(run)
         known = {**run.columns, **({} if updates is None else {"client_updates": updates})}
-        for cost in COSTS[1:]:
+        for cost in TARGET_COSTS[1:]:
             if cost.name in known and np.isfinite(value := known[cost.name][place]):
                 costs.setdefault(cost.name, {})[run.key] = float(value)
     return Reached(len(runs), costs)
