@@ -124,8 +124,8 @@ def draw(
             margin = 0.04 * (min(high, 100) - max(low, 0))
             axes.set_ylim(max(low, -margin), min(high, 100 + margin))
     if len(styles) > 1:
-        legend = _legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
-        lines = math.ceil(len(styles) / legend)
+        columns = _draw_legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
+        lines = math.ceil(len(styles) / columns)
         figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
     figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
     return figure
@@ -222,7 +222,7 @@ def _mark_phases(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> N
         )
 
 
-def _legend(figure: Figure, styles: Mapping[str, LineStyle], runs: int) -> int:
+def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: int) -> int:
     """One legend above all panels, in as many columns as fit; returns their number."""
     handles = [
         Line2D(
@@ -230,7 +230,7 @@ def _legend(figure: Figure, styles: Mapping[str, LineStyle], runs: int) -> int:
             [],
             color=look.colour,
             linestyle=look.dash,
-            linewidth=1.3 if runs > 1 else 0.9,
+            linewidth=1.3 if repetitions > 1 else 0.9,
             marker=look.marker,
             markersize=3.2,
             markeredgecolor="white",
