@@ -23,7 +23,7 @@ _NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed
 
 
 class Directory(Protocol):
-    """What `rayfl.run` and `rayfl.grid` return."""
+    """A result of `rayfl.run` or `rayfl.grid`."""
 
     @property
     def directory(self) -> Path:

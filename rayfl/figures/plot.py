@@ -173,7 +173,7 @@ def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
 
 
 def _means(recorded: Recorded, band: Band) -> list[str]:
-    """What lines and bands are over: tasks, each averaged over its seeds, or seeds where there are no tasks."""
+    """Says whether lines and bands are over tasks, each averaged over its seeds, or over seeds."""
     by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
     counts, seeds = {len(found) for found in by_group}, {len(runs) for found in by_group for runs in found}
     over = {"seeds" if group.runs[0].task is None else "tasks" for group in recorded.groups}

@@ -33,7 +33,7 @@ def _digests(run: RecordedRun) -> Iterator[tuple[tuple[str, str], str]]:
         yield (f"code of {module}", ""), digest
     data = run.environment.get("data", {})
     if data.get("digest"):
-        # generated data and a program's may depend on everything that they are given
+        # generated data, and arrays from a program, may depend on every key of `data`
         asked = run.scenario["data"]
         keys = ("name", "source", "options") if data["files"] else sorted(asked)
         seed = "" if data["files"] else f" with seed {data['seed']}"

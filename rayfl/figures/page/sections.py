@@ -166,7 +166,7 @@ def split_texts(scenario: Mapping[str, Any], environment: Mapping[str, Any]) -> 
         options = ", ".join(f"{key} = {value}" for key, value in partition.items() if key != "name")
         how = f"Partition {partition.get('name', '')}" + (f" ({options})." if options else ".")
     else:
-        how = "The data's own partition."
+        how = "The partition that comes with the data."
     summary = environment.get("data", {}).get("summary")
     return [
         f"{how} {summary[:1].upper()}{summary[1:]}." if summary else f"{how} The sizes of clients were not recorded."
