@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,9 @@ from extensions import algorithm_curves, algorithm_facts, docstrings, options, p
 from extensions.generated import directive
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.presets import PRESETS
+
+FORMULA = re.compile(r"(\w+: )?\w <- ")
+"""The beginning of a summary that is a formula; the page has it written by hand."""
 
 
 def as_markdown(words: list[str]) -> str:
@@ -62,7 +66,8 @@ def _in_general_form(name: str) -> list[str]:
 def _text(name: str) -> list[str]:
     kind = PRESETS[name].part()[1] if name in PRESETS else algorithms.resolve(name)
     said = [docstrings.of(base) for base in kind.__mro__ if base is kind or base.__name__.startswith("_")]
-    return [prose.as_markdown(text) for one in said for text in (one.summary, one.body) if text]
+    texts = [text for one in said for text in (one.summary, one.body)]
+    return [prose.as_markdown(text) for text in texts if text and not FORMULA.match(text)]
 
 
 def _options(name: str) -> list[options.Option]:

@@ -112,6 +112,15 @@ def test_every_algorithm_has_a_page_with_a_formula_that_the_index_lists() -> Non
         assert (folder / f"{name}.md").read_text(encoding="utf-8").count("$$") >= 2, name
 
 
+def test_the_formula_of_an_algorithm_is_only_the_one_written_by_hand() -> None:
+    from extensions import algorithm_pages
+
+    for name in algorithms:
+        assert not any(re.match(r"(\w+: )?\w \\<- ", text) for text in algorithm_pages._text(name)), name
+    assert algorithm_pages._text("scaffold")[0].startswith("The sum of the dc")
+    assert algorithm_pages._text("fedprox")[0].startswith("Adds mu / 2")
+
+
 def test_every_algorithm_page_has_a_learning_curve_or_says_why_it_has_none() -> None:
     from extensions import algorithm_curves
 
