@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfl.config.scenario import Scenario
+from rayfl.report.folder import ENVIRONMENT_FILE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +97,7 @@ class Result:
         from rayfl.planning.headline import Headline
 
         try:
-            environment = json.loads((self.directory / "environment.json").read_text(encoding="utf-8"))
+            environment = json.loads((self.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
             return Headline.from_record(environment["headline"])
         except (OSError, ValueError, KeyError, TypeError):  # a missing folder must not prevent printing a result
             return None

@@ -18,6 +18,7 @@ from rayfl.planning.headline import Headline
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.reading import read_json_object, reading
+from rayfl.report.folder import ENVIRONMENT_FILE
 from rayfl.report.status import read_status
 
 KEEP_MODELS = 'callbacks = [{ name = "periodic_model", every = 1 }]'
@@ -50,8 +51,8 @@ class RunFolder:
             raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
         if status["status"] != "finished":
             raise DataError(f"'{path}': the run has not finished ({status['status']}); analyse a finished one")
-        found = cls(path.absolute(), load_scenario(path / "scenario.toml"), read_json_object(path / "environment.json"))
-        with reading(path / "environment.json", "as the environment of a run"):
+        found = cls(path.absolute(), load_scenario(path / "scenario.toml"), read_json_object(path / ENVIRONMENT_FILE))
+        with reading(path / ENVIRONMENT_FILE, "as the environment of a run"):
             _ = found.provenance, found.headline, found.clients
         return found
 

@@ -27,7 +27,7 @@ from rayfl.engine.device import settings_restored
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.engine.threads import use_threads
 from rayfl.errors import DataError, RayflError
-from rayfl.report.folder import check_writable
+from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
 
 FOLDER = "analyses"
 _MADE_FROM = b"rayfl_analysis"
@@ -176,7 +176,7 @@ def _digest(analysis: Analysis, runs: Sequence[RunFolder]) -> str:
     files = [
         hashlib.sha256((run.path / name).read_bytes()).hexdigest()
         for run in runs
-        for name in ("scenario.toml", "environment.json", "metrics.jsonl")
+        for name in (SCENARIO_FILE, ENVIRONMENT_FILE, METRICS_FILE)
     ]
     what = [__version__, analysis.model_dump(mode="json"), [str(run.path) for run in runs], files]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

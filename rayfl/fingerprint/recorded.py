@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rayfl.errors import ResourceError
 from rayfl.reading import read_json_object, reading
+from rayfl.report.folder import ENVIRONMENT_FILE
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def recorded(folder: Path) -> Recorded:
     Raises:
         ResourceError: The records are missing or damaged.
     """
-    path = folder / "environment.json"
+    path = folder / ENVIRONMENT_FILE
     environment = read_json_object(path, ResourceError)
     with reading(path, "as the environment of a run", ResourceError):
         start = environment.get("start") or {}

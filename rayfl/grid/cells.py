@@ -19,6 +19,7 @@ from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
 from rayfl.reading import read_json_object, reading
+from rayfl.report.folder import ENVIRONMENT_FILE
 from rayfl.report.status import MODEL
 from rayfl.resolution import resolve
 from rayfl.start.chain import starts_of, with_starts
@@ -160,7 +161,7 @@ def _digest_of_weights(start: Start | None) -> str:
 
 def device_of_hosts(folder: Path) -> str:
     """The kind of device that a run used, from its records: `cpu` or `cuda`."""
-    path = folder / "environment.json"
+    path = folder / ENVIRONMENT_FILE
     with reading(path, "as the environment of a run", ResourceError):
         return str(read_json_object(path, ResourceError)["hosts"][0]["device"]).partition(":")[0]
 

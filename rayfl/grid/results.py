@@ -13,6 +13,7 @@ from rayfl.errors import ResourceError, ScenarioError
 from rayfl.planning.headline import Headline
 from rayfl.reading import read_json_object, reading
 from rayfl.registry import nearest
+from rayfl.report.folder import ENVIRONMENT_FILE
 from rayfl.report.formatting import unit_of
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
@@ -84,7 +85,7 @@ class FinishedRun:
         cls, row: str, column: str, seed: int, folder: Path, task: int | None, figures: Sequence[str]
     ) -> FinishedRun:
         lines = sorted(read_rows(folder), key=lambda line: line["round"])
-        environment = read_json_object(folder / "environment.json", ResourceError)
+        environment = read_json_object(folder / ENVIRONMENT_FILE, ResourceError)
         data, headline = environment["data"], Headline.from_record(environment["headline"])
         digests = [file["sha256"] for file in data["files"]]
         ranked = [line for line in lines if headline.ranks(line["phase"])]

@@ -10,6 +10,7 @@ from pathlib import Path
 from rayfl.errors import ResourceError
 
 METRICS_FILE = "metrics.jsonl"
+ENVIRONMENT_FILE = "environment.json"
 SCENARIO_FILE = "scenario.toml"
 
 CLIENT_PARTS = ".clients.parquet.*.*"

@@ -20,7 +20,7 @@ from rayfl.durable import as_json, atomic_write
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.report.client_records import ClientRecords
-from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE, check_holds_no_run, new_folder
+from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_holds_no_run, new_folder
 from rayfl.report.metrics_file import MetricsFile
 from rayfl.report.metrics_row import metrics_row
 from rayfl.report.model_file import write_model
@@ -142,7 +142,7 @@ class Records:
 
     def write_environment(self, facts: Mapping[str, Any]) -> None:
         """Writes environment.json: strings, numbers, lists and mappings."""
-        self._write_small("environment.json", as_json(facts))
+        self._write_small(ENVIRONMENT_FILE, as_json(facts))
 
     def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
         """Writes model.safetensors; see `rayfl.report.model_file.write_model`."""

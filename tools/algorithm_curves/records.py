@@ -11,10 +11,9 @@ from rich.console import Console
 
 import rayfl
 from rayfl.durable import atomic_write, write_json
-from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE
+from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from tools.algorithm_curves.settings import SETTINGS, Curve, scenario
 
-ENVIRONMENT_FILE = "environment.json"
 ASKED_FILE = "asked.json"
 """The scenario without what rayfl adds to it, so that later defaults do not make a run another one."""
 
