@@ -6,10 +6,16 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+import rayfl
 from rayfl.__main__ import main
+from rayfl.algorithms import algorithms
 from rayfl.command_line.starting import DATA, starter
 from rayfl.config.loading import load_scenario
+from rayfl.engine.phase_checks import check_scenario
+from rayfl.errors import ScenarioError
+from rayfl.resolution import resolve
 
 
 def test_what_new_writes_runs_at_once(
@@ -100,3 +106,25 @@ def test_names_that_cannot_be(
 def test_a_title_keeps_the_capitals_of_the_name() -> None:
     assert 'title = "FedX mine"' in starter("FedX_mine", algorithm="fedavg")["FedX_mine.toml"]
     assert 'title = "My method"' in starter("my_method", algorithm="fedavg")["my_method.toml"]
+
+
+@pytest.mark.parametrize("algorithm", list(algorithms))
+def test_quick_fits_every_algorithm_that_the_starter_fits(algorithm: str) -> None:
+    tables = tomllib.loads(starter("mine", algorithm=algorithm)["mine.toml"])
+
+    def is_valid(quick: bool) -> bool:
+        try:
+            check_scenario(resolve(load_scenario(tables, quick=quick)))
+        except ScenarioError:
+            return False
+        return True
+
+    assert is_valid(quick=True) == is_valid(quick=False)
+
+
+@pytest.mark.slow
+def test_quick_learns(tmp_path: Path) -> None:
+    """Chance is below 2 % with 62 classes."""
+    scenario = load_scenario(tomllib.loads(starter("mine", algorithm="fedavg")["mine.toml"]), quick=True)
+    result = rayfl.run(scenario, backend="inline", out=tmp_path, console=Console(quiet=True))
+    assert result.metrics.to_pylist()[-1]["test_accuracy"] > 0.15
