@@ -27,6 +27,7 @@ WITHOUT_EXAMPLE = {
     "rayfl.Handle": CLUSTER,
     "rayfl.__version__": "a string",
     "rayfl.algorithms.Declaration": ALIAS,
+    "rayfl.algorithms.Messages": ALIAS,
     "rayfl.algorithms.Part": ALIAS,
     "rayfl.algorithms.Requirement": ALIAS,
     "rayfl.algorithms.Round": ALIAS,

@@ -125,7 +125,7 @@ def test_a_run_goes_on_in_the_middle_with_its_queues(schedule: str) -> None:
 def test_task_and_algorithm_may_not_keep_the_same_name() -> None:
     with pytest.raises(
         ScenarioError,
-        match=r"phases.p: algorithm 'moon' and task '.*AlsoPrevious' both keep a state named 'previous'; combine",
+        match=r"phases.p: algorithm 'moon' and task '.*AlsoPrevious' both keep a state named 'previous'; leave",
     ):
         job("AlsoPrevious", algorithm="moon")
 

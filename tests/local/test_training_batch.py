@@ -252,7 +252,9 @@ class NoFeatures(nn.Module):
 
 
 def test_features_of_a_network_that_declares_none_are_an_error() -> None:
-    with pytest.raises(ClientError, match="requests features, the input of the head: model NoFeatures does not say"):
+    with pytest.raises(
+        ClientError, match="requests features, the input of the head: model NoFeatures does not declare its head"
+    ):
         run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, model=f"{HERE}:NoFeatures")[0], 1)
 
 
@@ -266,7 +268,8 @@ class ReadsFeatures(Classification):
 
 def test_a_task_that_reads_features_needs_a_network_that_declares_them() -> None:
     with pytest.raises(
-        ScenarioError, match="reads the network's features, the input of its head: model NoFeatures does not say"
+        ScenarioError,
+        match="reads the network's features, the input of its head: model NoFeatures does not declare its head",
     ):
         prepared("fedavg", PLAIN, task=f"{HERE}:ReadsFeatures", model=f"{HERE}:NoFeatures")
     changed = [run_on_hosts(prepared("fedavg", PLAIN, task=task)[0], 1)[0] for task in TASKS]

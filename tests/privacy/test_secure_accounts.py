@@ -116,7 +116,7 @@ def test_what_cannot_be_secure_is_rejected(dp: dict[str, Any], said: str) -> Non
 def test_one_account_has_one_source_of_noise() -> None:
     both = samples()["phases"] + samples(secure=False, accountant="rdp")["phases"]
     both[1]["name"] = "q"
-    with pytest.raises(ScenarioError, match=r"phases\.q\.local\.dp\.secure: is False, and True in 'p'"):
+    with pytest.raises(ScenarioError, match=r"phases\.q\.local\.dp\.secure: is False, but True in 'p'"):
         prepared(phases=both)
     with pytest.raises(ScenarioError, match=r"phases\.second\.dp\.secure: is false, unlike in phase"):
         job(phase(dp=central(secure=True)), phase(name="second", dp=central()))

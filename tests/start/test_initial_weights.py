@@ -266,7 +266,7 @@ def test_a_prefix_is_put_before_and_rules_see_the_new_names(tmp_path: Path, trai
 @pytest.mark.parametrize(
     ("rename", "complaint"),
     [
-        ({"net.": ""}, r"rename: no name of start.file '.*' begins with 'net.'; it has 'first.bias'"),
+        ({"net.": ""}, r"rename: no name of start.file '.*' begins with 'net.'; names are 'first.bias'"),
         ({"first.": "second."}, r"rename: two tensors of start.file '.*' would have the name 'second.(weight|bias)'"),
     ],
 )
