@@ -6,7 +6,6 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -112,7 +111,7 @@ def _of_class(kind: type) -> dict[str, str]:
     """Collects Attributes, Args of the class or its constructor, and texts below fields."""
     found = dict(of(kind).described) if kind is not object else {}
     if kind.__module__.startswith("rayfl"):
-        if isinstance(constructor := kind.__dict__.get("__init__"), Callable):  # type: ignore[arg-type]
+        if callable(constructor := kind.__dict__.get("__init__")):
             found |= parse(constructor.__doc__).described
         found |= _texts_below(ast.parse(dedent(inspect.getsource(kind))).body[0])
     return found

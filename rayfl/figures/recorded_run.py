@@ -18,14 +18,12 @@ from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
 from rayfl.reading import read_json_object, reading
 from rayfl.report.curves import PhaseSpan
-from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE
+from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
 
 NO_METRICS = ("phase", "round", "round_in_phase")
 """Columns of metrics.jsonl that identify a row."""
-
-ENVIRONMENT_FILE = "environment.json"
 
 _PLACE = re.compile(r"(.*) / ((?:(?! / ).)+) / seed \d+(?: / task \d+)?")
 """The title of a cell of a grid, up to its row, and its column."""

@@ -23,11 +23,11 @@ from rayfl.figures.page.sections import (
     statistics_over_clients,
 )
 from rayfl.figures.quantities import quantity_of
-from rayfl.figures.recorded_run import ENVIRONMENT_FILE, DataNote, RecordedRun, read_so_far
+from rayfl.figures.recorded_run import DataNote, RecordedRun, read_so_far
 from rayfl.grid.page import Table
 from rayfl.grid.results import TAIL
 from rayfl.reading import read_json_object, reading
-from rayfl.report.folder import SCENARIO_FILE
+from rayfl.report.folder import ENVIRONMENT_FILE, SCENARIO_FILE
 from rayfl.report.formatting import duration
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.recorded_metrics import read_rows
