@@ -62,7 +62,7 @@ class Result:
         return f"<Result {self._summary()}, in {self.uri or self.directory}>"
 
     def _repr_html_(self) -> str:
-        from rayfl.report.html_table import metrics_table
+        from rayfl.report.metrics_table import metrics_table
 
         headline, rows = self._headline(), self.metrics[-SHOWN:].to_pylist()
         if headline:
@@ -71,7 +71,7 @@ class Result:
                     row[name] = None if row.get(name) is None else headline.text(row[name])
         table = metrics_table(
             f"{self._summary()}; {self.uri or self.directory}", rows, headline.reported if headline else ""
-        )
+        ).html()
         curves = self.directory / "curves.png"
         if not curves.is_file():
             return table

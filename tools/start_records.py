@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.grid.schema import folder_name
+from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE
 
 KEYS = ("row", "column", "seed", "task")
 LEFT_OUT = ("seconds", "bytes", "transfers")
@@ -42,7 +43,7 @@ def records(grid: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     known: set[tuple[str, str, int]] = set()
     for key, folder in runs(grid):
         rounds += [key | line for line in _lines(folder)]
-        start = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("start")
+        start = json.loads((folder / ENVIRONMENT_FILE).read_text(encoding="utf-8")).get("start")
         of_start = key["row"], key["column"], key["seed"]
         if start is not None and of_start not in known:
             known.add(of_start)
@@ -53,7 +54,7 @@ def records(grid: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def _lines(folder: Path) -> Iterator[dict[str, Any]]:
-    for text in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+    for text in (folder / METRICS_FILE).read_text(encoding="utf-8").splitlines():
         yield {name: value for name, value in json.loads(text).items() if not name.startswith(LEFT_OUT)}
 
 

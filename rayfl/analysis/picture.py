@@ -14,7 +14,8 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.durable import atomic_write
 from rayfl.planning.headline import Headline
-from rayfl.report.curves import DRAWING, PHASE_COLOURS, caption_provenance
+from rayfl.report.curves import PHASE_COLOURS
+from rayfl.report.picture import DRAWING, caption_provenance
 
 BLUE, ORANGE, GREEN, PURPLE = "#2166ac", "#b35806", "#1b7837", "#762a83"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#c51b7d", "#4d4d4d", "#01665e", "#8c510a")

@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.report.html_table import metrics_table
+from rayfl.report.metrics_table import metrics_table
 
 
 class LiveTable(Callback):
@@ -52,7 +52,7 @@ class LiveTable(Callback):
         done = run.round.round if run.round else 0
         caption = f"{run.scenario.name}: round {done} of {last}{ending}"
         if self._display is not None:
-            self._display.update(HTML(metrics_table(caption, run.metrics[-self.rows :])))
+            self._display.update(HTML(metrics_table(caption, run.metrics[-self.rows :]).html()))
 
 
 def _in_notebook() -> bool:

@@ -15,11 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.command_line.catalogue import Cost, GridEntry, ScenarioEntry, grid_entries, scenario_entries
+from rayfl.command_line.console import table_console
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
-
-PIPE_WIDTH = 1000
-"""Width of a line in a pipe, where every scenario and grid is one line, for `grep`."""
 
 EXAMPLES = """\
 examples:
@@ -74,7 +72,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 
 def print_scenarios(entries: Sequence[ScenarioEntry]) -> None:
     """Prints scenarios by paper, with their data and cost."""
-    console = _console()
+    console = table_console()
     for paper, group in groupby(entries, attrgetter("paper")):
         _print_heading(console, paper)
         if console.width < WIDE:
@@ -92,7 +90,7 @@ def print_scenarios(entries: Sequence[ScenarioEntry]) -> None:
 
 def print_grids(entries: Sequence[GridEntry]) -> None:
     """Prints grids by paper, with the number of their runs."""
-    console = _console()
+    console = table_console()
     for paper, group in groupby(entries, attrgetter("paper")):
         _print_heading(console, paper)
         table = _table("grid", "title", "runs")
@@ -128,8 +126,3 @@ def _table(*columns: str) -> Table:
 
 def _print_heading(console: Console, paper: str) -> None:
     console.print(Text(f"\n{paper}", style="bold"))
-
-
-def _console() -> Console:
-    # a pipe has no width
-    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)

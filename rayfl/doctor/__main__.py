@@ -13,10 +13,10 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rayfl.command_line.console import PIPE_WIDTH, table_console
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
 from rayfl.doctor.check import Check, in_gb
@@ -31,8 +31,6 @@ problem. A warning means that rayfl runs, but slower or with less than you may e
 """
 
 SIGNS = {"ok": Text("ok", "green"), "warning": Text("warning", "yellow"), "problem": Text("PROBLEM", "bold red")}
-PIPE_WIDTH = 1000
-"""Characters in a line of a pipe: every check is one line there."""
 
 
 def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.doctor") -> int:
@@ -60,6 +58,7 @@ def _carry_out(options: argparse.Namespace) -> int:
 def all_checks() -> Iterator[Check]:
     """Checks this machine."""
     from rayfl.data.folders import cache_folder, data_folder
+    from rayfl.doctor.bytecode import bytecode_check, uncompiled
     from rayfl.doctor.libraries import (
         extra_checks,
         gpu_checks,
@@ -76,6 +75,7 @@ def all_checks() -> Iterator[Check]:
     yield from machine_checks(machine_facts())
     torch = library("torch")
     yield from library_checks(torch, library("torchvision"), needed_torch())
+    yield from bytecode_check(uncompiled(), sys.dont_write_bytecode)
     if torch.version and not torch.error:
         yield from gpu_checks(gpu_facts())
     ray = library("ray")
@@ -97,7 +97,7 @@ def all_checks() -> Iterator[Check]:
 
 def print_checks(checks: Sequence[Check]) -> None:
     """Prints checks as a table, by group, and how many warnings and problems there are."""
-    console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    console = table_console()
     table = Table("", "check", "found", box=None, pad_edge=False, show_header=False)
     for group, members in groupby(checks, attrgetter("group")):
         if console.width < PIPE_WIDTH:

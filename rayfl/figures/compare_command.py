@@ -6,8 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
+from rayfl.command_line.console import table_console
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import command_parser
 from rayfl.figures.options import add_sources
@@ -61,7 +60,7 @@ def _at(text: str) -> str | int:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    from rayfl.figures.comparison import PIPE_WIDTH, compare  # loads pyarrow, which the parser does without
+    from rayfl.figures.comparison import compare  # loads pyarrow, which the parser does without
 
     comparison = compare(
         *options.sources,
@@ -75,10 +74,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         list_runs=options.runs,
     )
     if options.format == "text":
-        console = Console()
-        if not console.is_terminal:
-            console.width = PIPE_WIDTH
-        comparison.show(console)
+        comparison.show(table_console())
     else:
         sys.stdout.write(comparison.markdown if options.format == "markdown" else comparison.latex)
     return 0

@@ -16,18 +16,18 @@ from rich.text import Text
 from rayfl.errors import ScenarioError
 from rayfl.figures.comparing import Choice, Compared, Line, compared
 from rayfl.figures.comparison_checks import check_metrics, check_reference
-from rayfl.figures.comparison_sheets import sheet_of, sheet_of_runs
+from rayfl.figures.comparison_tables import table_of, table_of_runs
 from rayfl.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.figures.latex import latex
 from rayfl.figures.quantities import asked
 from rayfl.figures.scores import At, check_round
-from rayfl.figures.sheet import Sheet
 from rayfl.figures.smoothing import check_smoothing
 from rayfl.figures.target import TARGET_COSTS, check_target
 from rayfl.figures.versions import version_notes
+from rayfl.report.text_table import TextTable
 
-PIPE_WIDTH = 200
-"""Characters of a line where there is no terminal."""
+REPR_WIDTH = 200
+"""Characters of a line of `repr`."""
 
 SCHEMA = pa.schema(
     [
@@ -175,12 +175,12 @@ class Comparison:
         return pa.Table.from_pylist(rows, schema=SCHEMA)
 
     @cached_property
-    def sheets(self) -> list[Sheet]:
+    def text_tables(self) -> list[TextTable]:
         """The tables as texts."""
         metrics = dict.fromkeys(part.metric for part in self.parts) if self.list_runs else ()
         return [
-            *(sheet_of(part, self.choice) for part in self.parts),
-            *(sheet_of_runs(self.recorded.groups, metric, self.choice.window) for metric in metrics),
+            *(table_of(part, self.choice) for part in self.parts),
+            *(table_of_runs(self.recorded.groups, metric, self.choice.window) for metric in metrics),
         ]
 
     @cached_property
@@ -198,29 +198,31 @@ class Comparison:
     @property
     def markdown(self) -> str:
         """The tables and the notes in Markdown."""
-        return "\n".join([*(sheet.markdown() for sheet in self.sheets), *(f"{note}\n" for note in self.notes)])
+        tables = (part for table in self.text_tables for part in (table.caption, table.markdown()))
+        return "\n\n".join([*tables, *self.notes]) + "\n"
 
     @property
     def latex(self) -> str:
         """The tables in LaTeX, for the package booktabs, with the notes below the last one."""
-        return latex(self.sheets, self.notes)
+        return latex(self.text_tables, self.notes)
 
     def show(self, console: Console) -> None:
         """Prints the tables and the notes."""
-        for sheet in self.sheets:
-            sheet.show(console)
+        for table in self.text_tables:
+            console.print(Text(table.caption, style="italic"), soft_wrap=True)
+            console.print(table.rich())
         for note in self.notes:
             console.print(Text(note), soft_wrap=True)
 
     def __repr__(self) -> str:
         text = StringIO()
         # in a notebook, rich would ignore `file` and show the tables itself
-        self.show(Console(file=text, width=PIPE_WIDTH, force_jupyter=False))
+        self.show(Console(file=text, width=REPR_WIDTH, force_jupyter=False))
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return "".join(sheet.html() for sheet in self.sheets) + notes
+        return "".join(table.html() for table in self.text_tables) + notes
 
 
 def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:

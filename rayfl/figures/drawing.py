@@ -20,7 +20,7 @@ from rayfl.figures.quantities import Quantity
 from rayfl.figures.series import Series
 from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, RC, LineStyle
 from rayfl.figures.wrapping import balanced
-from rayfl.report.curves import DRAWING
+from rayfl.report.picture import DRAWING
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rayfl.figures.sheet import Entry, Sheet
 from rayfl.figures.wrapping import balanced
+from rayfl.report.text_table import Bold, TextTable
 
 _LOWER = """
     alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma varsigma tau upsilon varphi
@@ -49,25 +49,25 @@ def escaped(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
-def latex(sheets: Sequence[Sheet], notes: Sequence[str]) -> str:
-    """A `table` environment for each sheet, with the notes below the last."""
+def latex(tables: Sequence[TextTable], notes: Sequence[str]) -> str:
+    """A `table` environment for each table, with the notes below the last."""
     parts = [PREAMBLE]
-    for place, sheet in enumerate(sheets):
-        parts.append(_table(sheet, notes if place == len(sheets) - 1 else ()))
+    for place, table in enumerate(tables):
+        parts.append(_table(table, notes if place == len(tables) - 1 else ()))
     return "\n\n".join(parts) + "\n"
 
 
-def _table(sheet: Sheet, notes: Sequence[str]) -> str:
+def _table(table: TextTable, notes: Sequence[str]) -> str:
     lines = [
         r"\begin{table}",
         r"\centering\small",
         r"\setlength{\tabcolsep}{4pt}",
-        rf"\caption{{{escaped(sheet.caption)}}}",
-        rf"\begin{{tabular}}{{l{'r' * (len(sheet.header) - 1)}}}",
+        rf"\caption{{{escaped(table.caption)}}}",
+        rf"\begin{{tabular}}{{l{'r' * (len(table.header) - 1)}}}",
         r"\toprule",
-        _line(map(_stacked, sheet.header)),
+        _line(map(_stacked, table.header)),
         r"\midrule",
-        *map(_row, sheet.rows),
+        *map(_row, table.rows),
         r"\bottomrule",
         r"\end{tabular}",
         *(rf"\par\smallskip\footnotesize {escaped(note)}" for note in notes),
@@ -76,8 +76,8 @@ def _table(sheet: Sheet, notes: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _row(entries: Sequence[Entry]) -> str:
-    return _line(rf"\textbf{{{escaped(entry.text)}}}" if entry.bold else escaped(entry.text) for entry in entries)
+def _row(cells: Sequence[str]) -> str:
+    return _line(rf"\textbf{{{escaped(text)}}}" if isinstance(text, Bold) else escaped(text) for text in cells)
 
 
 def _line(cells: Iterable[str]) -> str:

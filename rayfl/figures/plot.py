@@ -23,7 +23,7 @@ from rayfl.figures.smoothing import check_smoothing, smoothed
 from rayfl.figures.styles import MOST_LINES, RC, line_style
 from rayfl.grid.repetitions import repetitions
 from rayfl.registry import nearest
-from rayfl.report.curves import DRAWING
+from rayfl.report.picture import DRAWING
 
 Width = Literal["column", "page"]
 

@@ -13,7 +13,8 @@ from rayfl.errors import ScenarioError
 from rayfl.figures.client_updates import client_updates
 from rayfl.figures.recorded_run import RecordedRun
 from rayfl.registry import nearest
-from rayfl.report.curves import CLOCK, COSTS, Cost
+from rayfl.report.costs import CLOCK, COSTS, Cost
+from rayfl.report.formatting import unit_of
 
 X = Literal["rounds", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"]
 """Quantities for the x axis."""
@@ -44,7 +45,6 @@ _ENDINGS = (
     (re.compile(r"_variance$"), ", variance over clients"),
     (re.compile(r"_mean$"), ", mean over clients"),
 )
-_SHARE = re.compile(r"accuracy(_|$)")
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,7 @@ def _metric(run: RecordedRun, column: str) -> Quantity:
                 stem, ending = column[: match.start()], match.expand(text)
                 break
         words = stem.replace("_", " ") + ending
-    of_headline = re.search(rf"(^|_){re.escape(run.headline.metric)}(_|$)", column) and run.headline.is_share
-    if not (of_headline or _SHARE.search(column)):
-        return Quantity(words)
-    return Quantity(words, 1e4, "%²") if "_variance" in column else Quantity(words, 100.0, "%")
+    return Quantity(words, *unit_of(column, run.headline))
 
 
 def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarray]]:

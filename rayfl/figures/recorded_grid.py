@@ -17,8 +17,8 @@ from rayfl.figures.recorded_run import DataNote, RecordedRun, from_rows, is_run,
 from rayfl.figures.scores import higher_is_better
 from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
+from rayfl.planning.phase_span import PhaseSpan
 from rayfl.reading import reading
-from rayfl.report.curves import PhaseSpan
 from rayfl.report.folder import METRICS_FILE
 from rayfl.report.status import read_status
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,8 +15,8 @@ from rayfl.config.loading import read_toml
 from rayfl.errors import DataError
 from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
+from rayfl.planning.phase_span import PhaseSpan, phase_spans
 from rayfl.reading import read_json_object, reading
-from rayfl.report.curves import PhaseSpan
 from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
@@ -153,7 +152,10 @@ def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> Rec
             task_of(folder),
             rows,
             Headline.from_record(environment["headline"]) if "headline" in environment else guessed_headline(rows),
-            phases=phase_spans(scenario),
+            phases=phase_spans(
+                (phase["name"], phase.get("schedule", "parallel"), phase["rounds"])
+                for phase in scenario.get("phases", [])
+            ),
             data=DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", "")),
             scenario=scenario,
             environment=environment,
@@ -199,17 +201,6 @@ def guessed_headline(rows: Sequence[Mapping[str, Any]]) -> Headline:
     if any("test_accuracy" in row for row in rows):
         return Headline()
     return Headline("loss", higher_is_better=False, is_share=False)
-
-
-def phase_spans(scenario: Mapping[str, Any]) -> tuple[PhaseSpan, ...]:
-    """The phases of a resolved scenario that have rounds."""
-    phases = scenario.get("phases", [])
-    lasts = accumulate(phase["rounds"] for phase in phases)
-    return tuple(
-        PhaseSpan(phase["name"], phase.get("schedule", "parallel"), last - phase["rounds"] + 1, last)
-        for phase, last in zip(phases, lasts, strict=True)
-        if phase["rounds"]
-    )
 
 
 def labels_of(folder: Path, scenario: Mapping[str, Any]) -> tuple[str, str, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rayfl.grid.entries import Entries
-from rayfl.grid.page import Table
 from rayfl.grid.schema import Grid
+from rayfl.report.text_table import TextTable
 
 
-def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
+def figure_tables(grid: Grid, entries: Entries) -> Iterator[TextTable]:
     """Makes the tables of a grid's figures.
 
     Args:
@@ -25,7 +25,7 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
     header = ["", *map(entries.label, grid.figures)]
     for column in grid.columns:
         beside = "; published figures in brackets" if entries.any_published(grid.figures, [column]) else ""
-        yield Table(
+        yield TextTable(
             f"{column}: last evaluated round; {entries.repeated()}{beside}.",
             header,
             [[row, *(entries.text(name, row, column) for name in grid.figures)] for row in grid.rows],
@@ -33,7 +33,7 @@ def figure_tables(grid: Grid, entries: Entries) -> Iterator[Table]:
     if grid.reference is not None:
         others = [row for row in grid.rows if row != grid.reference]
         for column in grid.columns:
-            yield Table(
+            yield TextTable(
                 f"{column}: row minus {grid.reference}; {_covered(grid)}",
                 header,
                 [

@@ -12,9 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
+from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.grid.table_picture import HIGHLIGHT, save
 from rayfl.planning.headline import Headline
-from rayfl.report.curves import DRAWING, GENERATED_DATA
+from rayfl.report.picture import DRAWING
 
 COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
 BINS = 20

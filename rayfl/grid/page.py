@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console
-from rich.table import Table as RichTable
 from rich.text import Text
 
-
-@dataclass(frozen=True)
-class Table:
-    """Texts in rows and columns; the first column has the labels of the rows."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+from rayfl.report.text_table import TextTable
 
 
 @dataclass(frozen=True)
@@ -33,18 +24,18 @@ class Page:
     """The page of a grid: tables, remarks below them, and lists of runs at the end."""
 
     title: str
-    tables: Sequence[Table]
+    tables: Sequence[TextTable]
     remarks: Sequence[Remark]
-    lists: Sequence[Table]
+    lists: Sequence[TextTable]
 
     def markdown(self) -> str:
         """Returns the page as a Markdown document."""
         parts = [f"# {self.title}"]
         for table in self.tables:
-            parts += [table.caption, _markdown(table)]
+            parts += [table.caption, table.markdown()]
         parts += [f"**{remark.text}**" if remark.warns else remark.text for remark in self.remarks]
         for table in self.lists:
-            parts += [f"## {table.caption}", _markdown(table)]
+            parts += [f"## {table.caption}", table.markdown()]
         return "\n\n".join(parts) + "\n"
 
     def show(self, console: Console) -> None:
@@ -52,20 +43,6 @@ class Page:
         for table in [*self.tables, *self.lists]:
             console.print()
             console.print(Text(table.caption, style="italic"), soft_wrap=True)
-            console.print(_rich(table))
+            console.print(table.rich())
         for remark in self.remarks:
             console.print(Text(remark.text, style="bold red" if remark.warns else ""), soft_wrap=True)
-
-
-def _markdown(table: Table) -> str:
-    lines = [table.header, ["---"] * len(table.header), *table.rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def _rich(table: Table) -> RichTable:
-    shown = RichTable(box=box.SIMPLE_HEAD, header_style="bold")
-    for label in table.header:
-        shown.add_column(Text(label), justify="right" if label else "left", overflow="fold")
-    for row in table.rows:
-        shown.add_row(*map(Text, row))
-    return shown

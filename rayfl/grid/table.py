@@ -7,15 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.durable import atomic_write
 from rayfl.grid.entries import Entries
 from rayfl.grid.figure_tables import figure_tables
-from rayfl.grid.page import Page, Remark, Table
+from rayfl.grid.page import Page, Remark
 from rayfl.grid.parquet import write_runs
 from rayfl.grid.results import TAIL, CellRun, FinishedRun
 from rayfl.grid.schema import Grid, Metric
-from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.formatting import duration
+from rayfl.report.text_table import TextTable
 
 _IN_WORDS: dict[Metric, str] = {
     "best": "of the best evaluated round",
@@ -58,7 +59,7 @@ class GridTable:
     def page(self, all_runs: bool = True) -> Page:
         """Returns all tables, and lists of the failed runs and, with `all_runs`, of the finished ones."""
         tables = [
-            Table(
+            TextTable(
                 self._caption(metric),
                 ["", *self._grid.columns],
                 [[row, *(self.cell(metric, row, column) for column in self._grid.columns)] for row in self._grid.rows],
@@ -68,14 +69,15 @@ class GridTable:
         tables += figure_tables(self._grid, self._entries)
         return Page(self._grid.title or self._grid.name, tables, list(self._remarks()), list(self._lists(all_runs)))
 
-    def _lists(self, all_runs: bool) -> Iterator[Table]:
+    def _lists(self, all_runs: bool) -> Iterator[TextTable]:
         task = ["task"] if self._grid.tasks else []
         if self._entries.finished and all_runs:
             figures = [*("best", "in round", f"mean of the last {TAIL}", "last"), *self._grid.figures, "rounds", "time"]
-            yield Table("Runs", ["", "", "seed", *task, *figures], [_figures(run) for run in self._entries.finished])
+            rows = [_figures(run) for run in self._entries.finished]
+            yield TextTable("Runs", ["", "", "seed", *task, *figures], rows)
         if self._entries.failed:
             rows = [[*_place(run), run.status, run.reason] for run in self._entries.failed]
-            yield Table("Failed runs", ["", "", "seed", *task, "", "reason"], rows)
+            yield TextTable("Failed runs", ["", "", "seed", *task, "", "reason"], rows)
 
     def _caption(self, metric: Metric) -> str:
         beside = self._entries.any_published([metric], list(self._grid.columns))

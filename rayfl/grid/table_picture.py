@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from rayfl.durable import atomic_write
-from rayfl.grid.page import Page, Table
-from rayfl.report.curves import DRAWING
+from rayfl.grid.page import Page
+from rayfl.report.picture import DRAWING
+from rayfl.report.text_table import TextTable
 
 INK, PALE, HIGHLIGHT = "#222222", "#555555", "#c00000"
 CHARACTER, SMALL_CHARACTER, LINE, MARGIN = 0.088, 0.068, 0.27, 0.3
@@ -106,6 +107,6 @@ def _lines(page: Page, width: float) -> Iterator[_Line]:
         yield _Line(height=0.3 * LINE)
 
 
-def _widths(table: Table) -> list[float]:
+def _widths(table: TextTable) -> list[float]:
     """Widths of the columns in inches, with room between them."""
     return [CHARACTER * (max(map(len, column)) + 3) for column in zip(table.header, *table.rows, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from rayfl.callbacks.callback import Ending
 from rayfl.callbacks.follower import Follower
 from rayfl.engine.job import Job, Session
 from rayfl.lifecycle.committed_models import CommittedModels
+from rayfl.planning.phase_span import phase_spans
 from rayfl.report.announcement import title_of
 from rayfl.report.privacy import PRIVACY_FILE, PrivacyRecords
 from rayfl.report.reason import one_line
@@ -87,16 +87,11 @@ def end_early(
 def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
     """Draws the curves; an error is printed rather than raised, since the records are complete."""
     # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
-    from rayfl.report.curves import PhaseSpan, draw_curves
+    from rayfl.report.curves import draw_curves
 
-    phases, provenance = job.scenario.phases, job.result.store.provenance
-    ends = accumulate(phase.rounds for phase in phases)
-    spans = [
-        PhaseSpan(phase.name, phase.schedule, end - phase.rounds + 1, end)
-        for phase, end in zip(phases, ends, strict=True)
-    ]
+    spans = phase_spans((phase.name, phase.schedule, phase.rounds) for phase in job.scenario.phases)
     try:
-        draw_curves(metrics, job.headline, spans, title_of(job.scenario), provenance, path)
+        draw_curves(metrics, job.headline, spans, title_of(job.scenario), job.result.store.provenance, path)
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 

@@ -6,10 +6,9 @@ Titles, names and descriptions are drawn literally: dollar signs do not start fo
 from __future__ import annotations
 
 import textwrap
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,54 +17,14 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
-from rayfl.data.sources.stand_in import STAND_IN
 from rayfl.durable import atomic_write
 from rayfl.planning.headline import Headline
+from rayfl.planning.phase_span import PhaseSpan
+from rayfl.report.costs import CLOCK, COSTS, Cost
+from rayfl.report.picture import DRAWING, caption_provenance
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")
 TEST, TRAIN = "#222222", "#8c8c8c"
-
-GENERATED_DATA = "Generated data, not real data"
-CHARACTERS_PER_INCH = 16
-"""Characters of a caption (7.5 points) that fit into an inch of a picture's width."""
-
-DRAWING = threading.Lock()
-"""matplotlib draws in one thread at a time, and two runs may end at once."""
-
-
-class PhaseSpan(NamedTuple):
-    """A phase and its first and last round, counted from 1 over the whole scenario."""
-
-    name: str
-    schedule: str
-    first_round: int
-    last_round: int
-
-
-class Cost(NamedTuple):
-    """A quantity other than rounds to plot a score against, for runs with a virtual clock.
-
-    Attributes:
-        column: Its column in the metrics.
-        words: Its name on the axis.
-        units: Size of each unit in units of the column, ascending, and its symbol.
-    """
-
-    column: str
-    words: str
-    units: tuple[tuple[float, str], ...]
-
-    def unit_of(self, most: float) -> tuple[float, str]:
-        """The largest unit that is not above `most`; else the smallest."""
-        return next((unit for unit in reversed(self.units) if most >= unit[0]), self.units[0])
-
-
-CLOCK = "simulated_seconds"
-COSTS = (
-    Cost(CLOCK, "simulated time", ((1, "s"), (60, "min"), (3600, "h"), (86400, "days"))),
-    Cost("bytes", "traffic", ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))),
-    Cost("energy_joules", "energy of clients", ((1, "J"), (1e3, "kJ"), (1e6, "MJ"))),
-)
 
 
 def draw_curves(
@@ -150,18 +109,6 @@ def _draw_against(axes: Axes, cost: Cost, spent: np.ndarray, scores: np.ndarray,
     axes.set_xlabel(f"{cost.words} ({unit})", fontsize=9)
     axes.grid(color="#dddddd", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def caption_provenance(figure: Figure, provenance: Provenance) -> None:
-    """Writes one small line on the data below a picture, which also says whether it was generated.
-
-    A description that does not fit is shortened; environment.json has it in full.
-    """
-    stands_in = provenance.description.startswith(STAND_IN)
-    source = "" if stands_in else "Generated data: " if provenance.source == "generated" else "Data: "
-    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    caption = textwrap.shorten(source + provenance.description, width, placeholder=" …")
-    figure.supxlabel(caption, fontsize=7.5, color="#555555", parse_math=False)
 
 
 def _column(metrics: pa.Table, name: str) -> np.ndarray:

@@ -44,9 +44,10 @@ class Unit(NamedTuple):
 def unit_of(column: str, headline: Headline) -> Unit:
     """Returns the unit in which a column of the records is shown.
 
-    If the headline metric is a share, columns that contain its name are in percent, and variances
+    Columns of accuracies, and of a headline metric that is a share, are in percent, and variances of them
     (`client_test_accuracy_variance`) in percent squared. All others are shown unchanged.
     """
-    if not headline.is_share or headline.metric not in column:
+    shares = ["accuracy", *([headline.metric] if headline.is_share else [])]
+    if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
         return Unit(1, "")
-    return Unit(1e4, "%²") if "variance" in column else Unit(100, "%")
+    return Unit(1e4, "%²") if "_variance" in column else Unit(100, "%")

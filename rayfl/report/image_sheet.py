@@ -13,7 +13,7 @@ from rayfl.data.dataset import Provenance
 from rayfl.data.fractals.images import FractalImages
 from rayfl.data.rendered import Rendered
 from rayfl.durable import atomic_write
-from rayfl.report.curves import DRAWING, caption_provenance
+from rayfl.report.picture import DRAWING, caption_provenance
 from rayfl.streams import stream
 
 PAIRS, CODES, IN_A_ROW = 24, 36, 12

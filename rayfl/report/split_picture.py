@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from rayfl.data.dataset import Provenance
 from rayfl.data.split_facts import SplitFacts
 from rayfl.durable import atomic_write
-from rayfl.report.curves import DRAWING, caption_provenance
+from rayfl.report.picture import DRAWING, caption_provenance
 
 TRAIN, OTHERS = "#2166ac", ("#b35806", "#1b7837", "#762a83")
 MOST_COLUMNS = 200

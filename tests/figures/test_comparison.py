@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 import rayfl
+from rayfl.report.text_table import Bold
 from tests.figures.recorded_runs import write_run
 from tests.figures.scene import a_run, with_tasks
 
@@ -24,21 +25,21 @@ def row(comparison: rayfl.Comparison, label: str, metric: str = "test_accuracy")
     return dict(found)
 
 
-def cells(comparison: rayfl.Comparison, label: str, sheet: int = 0) -> dict[str, str]:
+def cells(comparison: rayfl.Comparison, label: str, place: int = 0) -> dict[str, str]:
     """A row of a table as texts, by header."""
-    table = comparison.sheets[sheet]
-    (found,) = [entries for entries in table.rows if entries[0].text == label]
-    return dict(zip(table.header, [entry.text for entry in found], strict=True))
+    table = comparison.text_tables[place]
+    (found,) = [entries for entries in table.rows if entries[0] == label]
+    return dict(zip(table.header, found, strict=True))
 
 
-def bold(comparison: rayfl.Comparison, sheet: int = 0) -> set[tuple[str, str]]:
+def bold(comparison: rayfl.Comparison, place: int = 0) -> set[tuple[str, str]]:
     """(label, header) of what is in bold."""
-    table = comparison.sheets[sheet]
+    table = comparison.text_tables[place]
     return {
-        (entries[0].text, header)
+        (entries[0], header)
         for entries in table.rows
         for header, entry in zip(table.header, entries, strict=True)
-        if entry.bold
+        if isinstance(entry, Bold)
     }
 
 
@@ -57,7 +58,7 @@ def test_means_and_deviations_are_over_the_seeds(two: list[Path]) -> None:
     assert row(comparison, "plain")["mean"] == pytest.approx(np.mean([0.50, 0.53, 0.58]))
     assert row(comparison, "plain")["deviation"] == pytest.approx(np.std([0.50, 0.53, 0.58], ddof=1))
     assert cells(comparison, "plain")["test accuracy, %"] == "53.67 ± 4.04"
-    assert "sample standard deviation over 3 seeds" in comparison.sheets[0].caption
+    assert "sample standard deviation over 3 seeds" in comparison.text_tables[0].caption
 
 
 def test_differences_are_paired_by_seed_with_the_interval_of_scipy(two: list[Path]) -> None:
@@ -97,7 +98,7 @@ def test_a_single_seed_has_a_difference_but_no_interval(tmp_path: Path) -> None:
 
 def test_runs_without_a_common_seed_are_compared_without_differences(tmp_path: Path) -> None:
     comparison = rayfl.compare(a_run(tmp_path / "a", "a", 0), a_run(tmp_path / "b", "b", 1))
-    assert [column for column in comparison.sheets[0].header if "difference" in column] == []
+    assert [column for column in comparison.text_tables[0].header if "difference" in column] == []
     assert row(comparison, "b")["difference"] is None
 
 
@@ -150,7 +151,7 @@ def test_smoothing_comes_before_anything_else(tmp_path: Path) -> None:
     comparison = rayfl.compare(run, at="best", smooth=3, target=0.25)
     assert row(comparison, "a")["mean"] == pytest.approx(0.6)
     assert row(comparison, "a")["rounds_to_target"] == 10
-    assert "smoothed over 3 evaluated rounds" in comparison.sheets[0].caption
+    assert "smoothed over 3 evaluated rounds" in comparison.text_tables[0].caption
 
 
 def test_smoothing_reaches_into_no_other_phase(tmp_path: Path) -> None:
@@ -181,10 +182,16 @@ def test_scores_that_look_the_same_are_both_bold(tmp_path: Path) -> None:
 
 def test_seeds_and_pairs_are_counted_in_the_caption_where_all_rows_have_as_many(tmp_path: Path) -> None:
     runs = [a_run(tmp_path / f"{name}{seed}", name, seed, [seed / 10]) for name in "ab" for seed in range(3)]
-    sheet = rayfl.compare(*runs).sheets[0]
-    assert sheet.header == ("", "test accuracy, %", "difference to a")
-    assert "sample standard deviation over 3 seeds; differences" in sheet.caption
-    assert rayfl.compare(*runs[:5]).sheets[0].header == ("", "test accuracy, %", "seeds", "difference to a", "pairs")
+    table = rayfl.compare(*runs).text_tables[0]
+    assert table.header == ("", "test accuracy, %", "difference to a")
+    assert "sample standard deviation over 3 seeds; differences" in table.caption
+    assert rayfl.compare(*runs[:5]).text_tables[0].header == (
+        "",
+        "test accuracy, %",
+        "seeds",
+        "difference to a",
+        "pairs",
+    )
 
 
 def test_directions_of_other_metrics_are_rayfls_own_or_the_scenarios(tmp_path: Path) -> None:
@@ -195,7 +202,7 @@ def test_directions_of_other_metrics_are_rayfls_own_or_the_scenarios(tmp_path: P
         a_run(tmp_path / "b", "b", 0, {name: [2 * value for value in values] for name, values in columns.items()}),
     ]
     comparison = rayfl.compare(*runs, metrics=["test_perplexity", "test_spread", "test_unheard_of"])
-    assert [bold(comparison, sheet) for sheet in range(3)] == [
+    assert [bold(comparison, place) for place in range(3)] == [
         {("a", "test perplexity")},
         {("a", "test spread")},
         set(),
@@ -264,7 +271,7 @@ def test_client_updates_are_left_out_where_the_scenario_does_not_tell(tmp_path: 
     for number, phase in enumerate(("cohort = { bernoulli = 0.1 }", 'schedule = "asynchronous"\ncohort = 3', budget)):
         scenario = f'[[phases]]\nname = "federated"\nrounds = 20\n{phase}\n'
         comparison = rayfl.compare(a_run(tmp_path / str(number), "a", 0, [0.5], scenario=scenario), target=0.1)
-        assert "client updates" not in comparison.sheets[0].header
+        assert "client updates" not in comparison.text_tables[0].header
         assert cells(comparison, "a")["rounds"] == "5"
 
 
@@ -284,11 +291,8 @@ def test_seeds_beside_a_grid_with_tasks_are_counted_as_seeds(tmp_path: Path) -> 
     lost.write_text(lost.read_text().replace("0.5", "null"))
     runs = [a_run(tmp_path / str(seed), "alone", seed, [0.1]) for seed in range(3)]
     comparison = rayfl.compare(tmp_path / "grid", *runs)
-    found = {entries[0].text: sheet for sheet in comparison.sheets for entries in sheet.rows}
-    shown = {
-        label: dict(zip(sheet.header, (entry.text for entry in sheet.rows[0]), strict=True))
-        for label, sheet in found.items()
-    }
+    found = {entries[0]: table for table in comparison.text_tables for entries in table.rows}
+    shown = {label: dict(zip(table.header, table.rows[0], strict=True)) for label, table in found.items()}
     assert "over 3 seeds" in found["alone"].caption
     assert shown["A"]["tasks"] == "2, less 1 run"
 
@@ -315,8 +319,8 @@ def test_columns_of_a_grid_have_tables_of_their_own(tmp_path: Path) -> None:
     for method, column, value in (("A", "x", 0.1), ("B", "x", 0.2), ("A", "y", 0.9), ("B", "y", 0.6)):
         a_run(tmp_path / method / column / "seed_0", f"Grid: {method} / {column} / seed 0", 0, [value])
     comparison = rayfl.compare(tmp_path)
-    assert [sheet.caption.partition(":")[0] for sheet in comparison.sheets] == ["x", "y"]
-    assert [bold(comparison, sheet) for sheet in range(2)] == [
+    assert [table.caption.partition(":")[0] for table in comparison.text_tables] == ["x", "y"]
+    assert [bold(comparison, place) for place in range(2)] == [
         {("B", "test accuracy, %")},
         {("A", "test accuracy, %")},
     ]
@@ -380,7 +384,7 @@ def test_notes_say_what_the_data_was(tmp_path: Path) -> None:
     assert "generated, no real data" in comparison._repr_html_()
 
 
-def test_what_runs_and_grids_return_can_be_compared(tmp_path: Path) -> None:
+def test_results_of_runs_and_grids_can_be_compared(tmp_path: Path) -> None:
     result = SimpleNamespace(directory=a_run(tmp_path / "a", "a"))
     assert rayfl.compare(result).table["label"].to_pylist() == ["a"]
 
@@ -398,7 +402,7 @@ def test_smoothing_that_changes_no_score_is_an_error(tmp_path: Path) -> None:
     of_target = rayfl.compare(run, smooth=3, target=0.4)
     assert row(of_target, "a")["mean"] == 0.6
     assert row(of_target, "a")["rounds_to_target"] == 10
-    assert "after the last round;" in of_target.sheets[0].caption
-    assert "reached the target, smoothed over 3 evaluated rounds, means" in of_target.sheets[0].caption
-    listed = rayfl.compare(run, smooth=3, list_runs=True).sheets
-    assert ["smoothed" in sheet.caption for sheet in listed] == [False, True]
+    assert "after the last round;" in of_target.text_tables[0].caption
+    assert "reached the target, smoothed over 3 evaluated rounds, means" in of_target.text_tables[0].caption
+    listed = rayfl.compare(run, smooth=3, list_runs=True).text_tables
+    assert ["smoothed" in table.caption for table in listed] == [False, True]

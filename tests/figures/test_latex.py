@@ -22,7 +22,7 @@ from tests.figures.scene import a_run
         ("Müller", "Müller"),
     ],
 )
-def test_what_is_special_to_latex_is_escaped(text: str, expected: str) -> None:
+def test_special_characters_of_latex_are_escaped(text: str, expected: str) -> None:
     assert escaped(text) == expected
 
 

@@ -21,8 +21,8 @@ from rayfl.figures.page.sections import statistics_table
 from rayfl.figures.page.table_page import read_page
 from rayfl.figures.page.writing import write_report
 from rayfl.figures.styles import MOST_LINES
-from rayfl.grid.page import Table
 from rayfl.grid.schema import folder_name
+from rayfl.report.text_table import TextTable
 from tests.figures.recorded_runs import write_run
 from tests.figures.scene import with_tasks
 
@@ -249,21 +249,21 @@ def test_a_private_run_that_failed_before_its_account_is_not_said_to_be_without_
 
 
 def test_columns_of_prose_wrap_and_numbers_do_not() -> None:
-    table = Table("", ["row", "seconds", "reason"], [["FedAvg", "12 s", ""], ["FedProx", "9 s", "diverged " * 9]])
+    table = TextTable("", ["row", "seconds", "reason"], [["FedAvg", "12 s", ""], ["FedProx", "9 s", "diverged " * 9]])
     assert layout(table) == ("numbers short", ["", "", "prose"])
-    assert layout(Table("", ["", "a long heading " * 9], [["FedAvg", "1"]])) == ("words short", ["", ""])
+    assert layout(TextTable("", ["", "a long heading " * 9], [["FedAvg", "1"]])) == ("words short", ["", ""])
 
 
 @pytest.mark.parametrize(("columns", "rows", "expected"), [(10, 24, "numbers short"), (11, 25, "numbers wide")])
 def test_a_wide_table_wraps_in_print_and_only_a_long_one_is_divided(columns: int, rows: int, expected: str) -> None:
-    assert layout(Table("", ["ten digits"] * columns, [["0123456789"] * columns] * rows)).table == expected
+    assert layout(TextTable("", ["ten digits"] * columns, [["0123456789"] * columns] * rows)).table == expected
 
 
 def test_tables_with_bars_in_labels_are_read_as_written() -> None:
     found = read_page(
         "# T\n\nOf all.\n\n|  | a\\|b |\n| --- | --- |\n| c | 1 |\n\nA remark.\n\n**A warning.**\n\n## Runs\n\nx"
     )
-    assert found.tables == [Table("Of all.", ["", "a|b"], [["c", "1"]])]
+    assert found.tables == [TextTable("Of all.", ["", "a|b"], [["c", "1"]])]
     assert found.remarks == ["A remark.", "A warning."]
 
 

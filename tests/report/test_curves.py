@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from rayfl.data.dataset import Provenance
+from rayfl.planning.phase_span import PhaseSpan
 from rayfl.report.columns import METRICS
-from rayfl.report.curves import PhaseSpan, draw_curves
+from rayfl.report.curves import draw_curves
 from tests.report.evaluations import ACCURACY
 
 FILES = Provenance("files", "FEMNIST of 190 writers")
@@ -102,6 +103,7 @@ def test_a_long_description_of_generated_data_is_one_small_line_that_fits(
         ([1, 2], [0.0, 0.0], [None, None]),
     ],
 )
+@pytest.mark.quick_third
 def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
     rounds: list[int], accuracy: list[float], loss: list[float | None], tmp_path: Path, figures: list[Figure]
 ) -> None:
@@ -114,6 +116,7 @@ def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
 @pytest.mark.parametrize(
     "lengths", [(100, 900), (900, 100), (1, 1, 998), (998, 1, 1), (10, 10, 10, 970), (500, 500), (7,)]
 )
+@pytest.mark.quick_third
 def test_names_of_phases_neither_touch_nor_leave_the_picture(
     lengths: tuple[int, ...], tmp_path: Path, figures: list[Figure]
 ) -> None:

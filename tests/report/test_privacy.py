@@ -230,6 +230,6 @@ def test_a_run_that_ends_before_it_has_reported_its_last_rounds_says_so(tmp_path
     assert "privacy spent in rounds 2 to 3: the saved model is from round 3, and its epsilon is larger" in notes[-1]
 
 
-def test_what_the_clients_of_a_round_spent_reaches_the_driver() -> None:
+def test_the_spending_of_a_rounds_clients_reaches_the_driver() -> None:
     _, events = run_on_hosts(job(*PHASES), 2)
     assert {m.noise_multiplier for spent in spent_in(events).values() for m in spent} == {1.0, 3.0}

@@ -193,7 +193,7 @@ def test_a_scalar_with_the_name_of_another_column_is_rejected(
             records.add(evaluated("federated", 1, 1.0, 0.5, 100, (), **scores))
 
 
-def test_what_single_clients_report_has_columns_of_its_own_though_names_come_late(
+def test_reports_of_single_clients_have_their_own_columns_even_if_names_come_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_records, "ROWS_HELD", 2)

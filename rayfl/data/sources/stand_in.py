@@ -17,6 +17,9 @@ for files."""
 STAND_IN = "Stand-in for"
 """How the description of a stand-in begins."""
 
+GENERATED_DATA = "Generated data, not real data"
+"""Marks results on data that is not real."""
+
 
 def files_or_generated(
     source: Source,

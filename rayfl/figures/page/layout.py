@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rayfl.grid.page import Table
+from rayfl.report.text_table import TextTable
 
 PROSE = 48
 """A column whose longest text has more characters than these is prose, which wraps."""
@@ -31,7 +31,7 @@ class Layout(NamedTuple):
     columns: list[str]
 
 
-def layout(table: Table) -> Layout:
+def layout(table: TextTable) -> Layout:
     """Chooses the classes for a table from the lengths of its texts."""
     widths = [max((len(row[place]) for row in table.rows), default=0) for place in range(len(table.header))]
     headings = [max(map(len, text.split()), default=0) for text in table.header]  # they wrap

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from rayfl import __version__
+from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.errors import ScenarioError
 from rayfl.figures.groups import Recorded, read
 from rayfl.figures.page.parts import Page, Section
@@ -24,14 +25,13 @@ from rayfl.figures.page.table_page import read_page
 from rayfl.figures.quantities import default_metric
 from rayfl.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.figures.recorded_run import DataNote
-from rayfl.grid.page import Table
 from rayfl.grid.repetitions import repetitions
 from rayfl.reading import reading
-from rayfl.report.curves import GENERATED_DATA
 from rayfl.report.folder import SCENARIO_FILE
 from rayfl.report.formatting import duration
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.status import read_status
+from rayfl.report.text_table import TextTable
 
 LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
 """Columns of the list of runs."""
@@ -123,7 +123,7 @@ def _split(recorded: Recorded | None) -> Section:
     said: dict[str, str] = {}
     for run in known:
         said.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
-    return Section(title, tables=[Table("Of one run of each column", ["", ""], [[*item] for item in said.items()])])
+    return Section(title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in said.items()])])
 
 
 def _fairness(recorded: Recorded | None) -> Section:
@@ -178,7 +178,7 @@ def _within(path: Path, folder: Path) -> str:
 def _list(states: Sequence[Mapping[str, Any]]) -> Section:
     names = [name for name in LISTED if any(state.get(name) is not None for state in states)]
     rows = [[_cell(name, state.get(name)) for name in names] for state in states]
-    return Section("Runs", tables=[Table("", names, rows)])
+    return Section("Runs", tables=[TextTable("", names, rows)])
 
 
 def _cell(name: str, value: object) -> str:

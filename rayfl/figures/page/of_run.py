@@ -24,7 +24,6 @@ from rayfl.figures.page.sections import (
 )
 from rayfl.figures.quantities import quantity_of
 from rayfl.figures.recorded_run import DataNote, RecordedRun, read_so_far
-from rayfl.grid.page import Table
 from rayfl.grid.results import TAIL
 from rayfl.reading import read_json_object, reading
 from rayfl.report.folder import ENVIRONMENT_FILE, SCENARIO_FILE
@@ -33,6 +32,7 @@ from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.records import CLIENTS_FILE
 from rayfl.report.status import read_status
+from rayfl.report.text_table import TextTable
 
 
 def run_page(folder: Path) -> Page:
@@ -96,7 +96,7 @@ def _results(run: RecordedRun | None) -> Section:
         rows.append(["time of the rounds", duration(float(run.columns["seconds"][-1])), f"up to {last}"])
     if "bytes" in run.columns:
         rows.append(["traffic", f"{run.columns['bytes'][-1] / 1e6:,.1f} MB", f"up to {last}"])
-    return Section("Results", tables=[Table("", ["", "value", "at"], rows)])
+    return Section("Results", tables=[TextTable("", ["", "value", "at"], rows)])
 
 
 def _curves(run: RecordedRun | None) -> list[Section]:
@@ -146,7 +146,7 @@ def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: 
 def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
     if run is None:
         return Section("Fairness over clients", ["Not recorded: no round was evaluated."])
-    tables: list[Table] = []
+    tables: list[TextTable] = []
     pictures: list[Picture] = []
     spreads: list[list[str]] = []
     recorded = _alone(run)
@@ -155,7 +155,7 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
         for name in statistics:
             quantity = quantity_of([run], name)
             rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
-        tables.append(Table(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
+        tables.append(TextTable(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
     column, after = run.headline.metric, f"after round {scores[0]['round']}" if scores else ""
     for name in dict.fromkeys(row["set"] for row in scores):
         found = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
@@ -169,7 +169,7 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
         spreads.append([words + unit, str(len(values)), *spread])
     if spreads:
         header = ["", "clients", "least", "10th percentile", "median", "90th percentile", "most", "mean"]
-        tables.append(Table(f"Scores of single clients {after}", header, spreads))
+        tables.append(TextTable(f"Scores of single clients {after}", header, spreads))
     if not tables:
         said = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
         return Section("Fairness over clients", [said])

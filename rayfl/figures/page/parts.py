@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rayfl.grid.page import Table
+from rayfl.report.text_table import TextTable
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Section:
     title: str
     texts: Sequence[str] = ()
     pictures: Sequence[Picture] = ()
-    tables: Sequence[Table] = ()
+    tables: Sequence[TextTable] = ()
     points: Sequence[str] = ()
     code: str = ""
 

@@ -16,7 +16,7 @@ from rayfl.figures.page.parts import Picture
 from rayfl.figures.plot import figure_of
 from rayfl.figures.quantities import X
 from rayfl.figures.styles import COLUMN_INCHES, RC, line_style
-from rayfl.report.curves import DRAWING
+from rayfl.report.picture import DRAWING
 
 BINS = 20
 REM_PER_INCH = 8

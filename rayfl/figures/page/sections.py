@@ -14,9 +14,9 @@ from rayfl.figures.groups import Recorded
 from rayfl.figures.page.parts import Picture, Section
 from rayfl.figures.page.pictures import bars
 from rayfl.figures.quantities import Quantity, quantity_of
-from rayfl.grid.page import Table
 from rayfl.grid.repetitions import repetition_means
 from rayfl.reading import read_json_object, reading
+from rayfl.report.text_table import TextTable
 
 OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
 """Columns of metrics.jsonl with statistics over clients."""
@@ -52,7 +52,7 @@ def statistics_over_clients(recorded: Recorded) -> list[str]:
     return [name for name in first if OVER_CLIENTS.search(name) and all(name in run.columns for run in recorded.runs)]
 
 
-def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -> Table:
+def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -> TextTable:
     """Columns after the last evaluated round, by group; mean ± standard deviation over its tasks or seeds.
 
     A group is a row, or a column where there would be more than `MOST_ACROSS` columns.
@@ -72,7 +72,7 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     header = ["", *(quantity.words for quantity in quantities)]
     if len(columns) > MOST_ACROSS:
         header, *rows = [list(line) for line in zip(header, *rows, strict=True)]
-    return Table(caption, header, rows)
+    return TextTable(caption, header, rows)
 
 
 def read_privacy(path: Path) -> Section:
@@ -94,7 +94,7 @@ def _privacy_section(privacy: Mapping[str, Any]) -> Section:
         stated = privacy[name]
         texts.append(f"{level[:1].upper()}{level[1:]} differential privacy: {_epsilon(stated)}.")
         facts = [[words, str(stated[key])] for key, words in _FACTS if isinstance(stated.get(key), str)]
-        tables.append(Table(f"The {level} guarantee", ["", ""], facts))
+        tables.append(TextTable(f"The {level} guarantee", ["", ""], facts))
         points += [f"Not covered: {point}" for point in stated.get("not_covered", []) if isinstance(point, str)]
         points += [str(note) for note in stated.get("notes", [])]
         points += [f"Ended early: {stated['ended_early']}"] if stated.get("ended_early") else []
@@ -129,7 +129,7 @@ def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequen
     """Versions, devices, digests and seeds of runs; each distinct value once."""
     seed = f"seed{'s' if len(set(seeds)) > 1 else ''}", ", ".join(map(str, sorted(set(seeds))))
     if not any(environments):
-        facts = Table("", ["", ""], [list(seed)])
+        facts = TextTable("", ["", ""], [list(seed)])
         return Section("Environment", ["Versions and devices were not recorded here."], tables=[facts])
     found: dict[str, list[str]] = {}
 
@@ -155,8 +155,8 @@ def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequen
         add("SHA-256 of all samples", data.get("digest"))
         for file in data.get("files", []):
             add("SHA-256 of data files", f"{file.get('path', file.get('name', 'file'))}: {file.get('sha256')}")
-    facts = Table("", ["", ""], [list(seed), *([name, "; ".join(values)] for name, values in found.items() if values)])
-    return Section("Environment", tables=[facts])
+    rows = [[name, "; ".join(values)] for name, values in found.items() if values]
+    return Section("Environment", tables=[TextTable("", ["", ""], [list(seed), *rows])])
 
 
 def split_texts(scenario: Mapping[str, Any], environment: Mapping[str, Any]) -> list[str]:

@@ -6,16 +6,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rayfl.grid.page import Table
+from rayfl.report.text_table import TextTable
 
 _CELLS = re.compile(r"(?<!\\)\|")
+_ESCAPED = re.compile(r"\\([\\|*`<])")
 
 
 @dataclass(frozen=True)
 class TablePage:
     """The contents of table.md: its tables with their captions, and the remarks below."""
 
-    tables: Sequence[Table]
+    tables: Sequence[TextTable]
     remarks: Sequence[str]
 
 
@@ -27,7 +28,7 @@ def read_page(text: str) -> TablePage:
         lines = block.strip().splitlines()
         if lines[0].startswith("|"):
             header, _, *rows = map(_row, lines)
-            tables.append(Table(caption, header, rows))
+            tables.append(TextTable(caption, header, rows))
             caption = ""
         else:
             remarks += [caption] if caption else []
@@ -36,4 +37,4 @@ def read_page(text: str) -> TablePage:
 
 
 def _row(line: str) -> list[str]:
-    return [cell.strip().replace("\\|", "|") for cell in _CELLS.split(line.strip())[1:-1]]
+    return [_ESCAPED.sub(r"\1", cell.strip()) for cell in _CELLS.split(line.strip())[1:-1]]

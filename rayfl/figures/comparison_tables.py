@@ -10,10 +10,10 @@ from rayfl.figures.comparing import Choice, Compared, Line
 from rayfl.figures.groups import Group
 from rayfl.figures.quantities import Quantity, quantity_of
 from rayfl.figures.scores import best_round, score
-from rayfl.figures.sheet import Entry, Sheet
 from rayfl.figures.target import TARGET_COSTS, Reached
 from rayfl.grid.repetitions import repetitions
 from rayfl.grid.results import TAIL
+from rayfl.report.text_table import Bold, TextTable
 
 NOTHING = "–"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -31,34 +31,34 @@ class _Numbers(NamedTuple):
         return f"{self.factor * value:{sign}.{self.decimals}f}".replace("-", "−")
 
 
-def sheet_of(found: Compared, choice: Choice) -> Sheet:
+def table_of(found: Compared, choice: Choice) -> TextTable:
     """The table of a metric in a panel."""
     numbers = _numbers(found.quantity, [line.mean for line in found.lines if line.mean is not None])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
     counts = [_counted(line) for line in found.lines]
     count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
     columns = [
-        ("", [Entry(line.group.label) for line in found.lines]),
+        ("", [line.group.label for line in found.lines]),
         (found.quantity.within(", "), _scores(found, numbers)),
     ]
     if not count:
-        columns.append(("tasks" if has_tasks else "seeds", [*map(Entry, counts)]))
+        columns.append(("tasks" if has_tasks else "seeds", counts))
     if any(line.difference for line in found.lines):
         columns.append(
             (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in found.lines])
         )
         pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
         if set(pairs) - {NOTHING, count}:
-            columns.append(("pairs", [*map(Entry, pairs)]))
+            columns.append(("pairs", pairs))
     reached = [line.reached for line in found.lines if line.reached is not None]
     if choice.target is not None and reached:
         target = f"{found.quantity.factor * choice.target:.6g} {found.quantity.unit}".rstrip()
         columns += _target_columns(reached, target)
     header, entries = zip(*columns, strict=True)
-    return Sheet(_caption(found, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
+    return TextTable(_caption(found, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
 
 
-def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
+def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTable:
     """Every run by a metric: in its best round, over its last rounds, and after its last."""
     runs = [(group.name, run) for group in groups for run in group.runs if metric in run.columns and run.ranked.any()]
     quantity = quantity_of([run for _, run in runs], metric)
@@ -67,23 +67,27 @@ def sheet_of_runs(groups: Sequence[Group], metric: str, window: int) -> Sheet:
     numbers = _numbers(quantity, [value for scores in values for value in scores])
     rows = []
     for (name, run), scores in zip(runs, values, strict=True):
-        best, tail, last = (Entry(numbers.text(value)) for value in scores)
-        task = [Entry(NOTHING if run.task is None else str(run.task))] if has_tasks else []
+        best, tail, last = map(numbers.text, scores)
+        task = [NOTHING if run.task is None else str(run.task)] if has_tasks else []
         place = best_round(run, window)
-        chosen = [best, Entry(NOTHING if place is None else str(place))]
-        rows.append([Entry(name), Entry(str(run.seed)), *task, *chosen, tail, last])
+        chosen = [best, NOTHING if place is None else str(place)]
+        rows.append([name, str(run.seed), *task, *chosen, tail, last])
     header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
-    return Sheet(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
+    return TextTable(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
 
 
-def _scores(found: Compared, numbers: _Numbers) -> list[Entry]:
+def _scores(found: Compared, numbers: _Numbers) -> list[str]:
     """Means and deviations; those that read like the best are in bold, unless all do."""
     means = [NOTHING if line.mean is None else numbers.text(line.mean) for line in found.lines]
     best = numbers.text(found.best) if found.best is not None and len(set(means)) > 1 else ""
     return [
-        Entry(mean if line.deviation is None else f"{mean} ± {numbers.text(line.deviation)}", mean == best)
+        _cell(mean if line.deviation is None else f"{mean} ± {numbers.text(line.deviation)}", mean == best)
         for mean, line in zip(means, found.lines, strict=True)
     ]
+
+
+def _cell(text: str, bold: bool) -> str:
+    return Bold(text) if bold else text
 
 
 def _counted(line: Line) -> str:
@@ -96,24 +100,22 @@ def _counted(line: Line) -> str:
     return f"{scored} of {total}" if scored < total else f"{total}, less {missing} run{'s' if missing > 1 else ''}"
 
 
-def _difference(line: Line, choice: Choice, numbers: _Numbers) -> Entry:
+def _difference(line: Line, choice: Choice, numbers: _Numbers) -> str:
     found = line.difference
     if found is None:
-        return Entry("reference" if line.group.label == choice.reference else "no pairs")
+        return "reference" if line.group.label == choice.reference else "no pairs"
     text = numbers.text(found.mean, "+")
     if found.margin is None:
-        return Entry(text)
-    return Entry(
-        f"{text} [{numbers.text(found.mean - found.margin, '+')}, {numbers.text(found.mean + found.margin, '+')}]"
-    )
+        return text
+    return f"{text} [{numbers.text(found.mean - found.margin, '+')}, {numbers.text(found.mean + found.margin, '+')}]"
 
 
-def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[Entry]]]:
+def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[str]]]:
     """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did.
 
     Nothing is in bold where all costs are equal.
     """
-    yield f"reached {target}", [Entry(_reached(reached)) for reached in found]
+    yield f"reached {target}", [*map(_reached, found)]
     for cost in TARGET_COSTS:
         means = [reached.mean(cost.name) for reached in found]
         known = [mean for mean in means if mean is not None]
@@ -125,7 +127,7 @@ def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str
         yield (
             header,
             [
-                Entry(NOTHING) if mean is None else Entry(text(mean), mean == least and reached.count == reached.runs)
+                NOTHING if mean is None else _cell(text(mean), mean == least and reached.count == reached.runs)
                 for mean, reached in zip(means, found, strict=True)
             ],
         )
