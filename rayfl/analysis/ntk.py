@@ -1,4 +1,4 @@
-"""How well labels transfer from the visited clients to all clients: kappa, by the neural tangent kernel.
+"""How well labels transfer from the clients of a relay to all clients: kappa, by the neural tangent kernel.
 
 CyclicFL (first version), section III.C and appendix: a smaller kappa means a smaller gradient and a flatter start.
 """
@@ -17,7 +17,7 @@ from rayfl.analysis.kernel import MOST, kappa, unit_rows
 from rayfl.analysis.opened_run import OpenedRun
 from rayfl.analysis.picture import COLOURS, DARK, names_of, new_figure, tidy
 from rayfl.analysis.run_folder import RunFolder
-from rayfl.analysis.visits import Visit, visit_bounds
+from rayfl.analysis.update_bounds import ClientSamples, update_bounds
 from rayfl.config.cohort import BySampler
 from rayfl.data.dataset import Samples
 from rayfl.errors import ScenarioError
@@ -25,22 +25,22 @@ from rayfl.planning.cohort import cohort_of
 from rayfl.streams import stream
 
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
-_VISITS = -1
-COMPARISONS = ("visited clients", "permuted labels", "another set")
+_BOUNDS = -1
+COMPARISONS = ("chosen clients", "permuted labels", "another set")
 
 
 class NTK(Analysis):
     """kappa between the first training samples (P) and the samples of all clients (Q) of the first run.
 
-    P is, in turn, the samples of the clients visited in some rounds; the same with permuted labels; and, with a second
+    P is, in turn, the samples of the clients of some rounds; the same with permuted labels; and, with a second
     run, the training samples of that run.
 
     Attributes:
-        rounds: Rounds of the visited clients; by default those of the relays.
+        rounds: Rounds of these clients; by default those of the relays.
         samples: Number of samples of each set, drawn at random.
         centred: Whether to subtract the mean from every column of the one-hot labels.
-        visits: Number of first visits for which to compute the bounds of SGD and OGD (see `visit_bounds`). Each uses as
-            many samples as the smallest of these clients has, at most `samples`. By default there are none.
+        updates: Number of first client updates for which to compute the bounds of SGD and OGD (see `update_bounds`).
+            Each uses as many samples as the smallest of these clients has, at most `samples`. By default, none.
         ridge: Ridge of these bounds.
     """
 
@@ -50,16 +50,16 @@ class NTK(Analysis):
     rounds: Rounds = ()
     samples: PositiveInt = 1000
     centred: bool = False
-    visits: PositiveInt | None = None
+    updates: PositiveInt | None = None
     ridge: PositiveFloat = 0.01
 
     def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
         if self.samples > MOST:
             raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; use at most {MOST:,}")
-        if (together := self.samples * (self.visits or 0)) > MOST:
-            raise ScenarioError(f"visits: kernels of {together:,} samples do not fit; use at most {MOST:,}")
+        if (together := self.samples * (self.updates or 0)) > MOST:
+            raise ScenarioError(f"updates: kernels of {together:,} samples do not fit; use at most {MOST:,}")
         run = runs[0]
-        rounds = self._visited_rounds(run)
+        rounds = self._chosen_rounds(run)
         if strange := [round for round in rounds if round > run.rounds]:
             raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
         for plan in {run.index(round).phase: run.plans[run.index(round).phase] for round in rounds}.values():
@@ -69,15 +69,15 @@ class NTK(Analysis):
                     f"phases.{plan.phase.name}: its cohorts cannot be drawn again; choose rounds of another phase"
                 )
         comparisons = [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
-        return [*comparisons, *([Unit(0, "visits", (_VISITS,))] if self.visits else [])]
+        return [*comparisons, *([Unit(0, "updates", (_BOUNDS,))] if self.updates else [])]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        memory = 3 * (self.samples * (self.visits or 1)) ** 2 * 8 / 1e6
+        memory = 3 * (self.samples * (self.updates or 1)) ** 2 * 8 / 1e6
         return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run, (number,) = open(0), unit.at
-        if number == _VISITS:
+        if number == _BOUNDS:
             return self._bounds(run)
         q = self._drawn(run, np.sort(run.job.workloads[0].store.train_shards.rows), "all")
         if number == 2:
@@ -85,7 +85,7 @@ class NTK(Analysis):
             p = self._drawn(other, np.sort(other.job.workloads[0].store.train_shards.rows), "another")
         else:
             shards = run.job.workloads[0].store.train_shards
-            clients = sorted(set(self._visited(run)))
+            clients = sorted(set(self._clients(run)))
             p = self._drawn(run, np.sort(np.concatenate([shards[client] for client in clients])), "visited")
         classes = max(_classes(one) for one in (p, q))
         labels = p.y
@@ -100,19 +100,19 @@ class NTK(Analysis):
         found = kappa(x_p, self._targets(labels, classes), x_q, self._targets(q.y, classes))
         return [{"run": 0, "comparison": COMPARISONS[number], "n_p": len(p), "n_q": len(q), **found._asdict()}]
 
-    def _visited_rounds(self, run: RunFolder) -> list[int]:
+    def _chosen_rounds(self, run: RunFolder) -> list[int]:
         relays = {plan.number for plan in run.plans if plan.phase.schedule == "relay"}
         rounds = list(self.rounds) or [r for r in range(1, run.rounds + 1) if run.index(r).phase in relays]
         if not rounds:
             raise ScenarioError(f"rounds: '{run.path}' has no relay, whose clients would be compared; name rounds")
         return rounds
 
-    def _visited(self, run: OpenedRun) -> list[int]:
+    def _clients(self, run: OpenedRun) -> list[int]:
         """The clients of the chosen rounds in order, drawn as in the run."""
         folder, scenario = run.folder, run.job.scenario
         folder.check_drawn()
         clients: list[int] = []
-        wanted = self._visited_rounds(folder)
+        wanted = self._chosen_rounds(folder)
         previous: int | None = None
         for round in range(1, max(wanted) + 1):
             index = folder.index(round)
@@ -128,21 +128,21 @@ class NTK(Analysis):
         return clients
 
     def _bounds(self, run: OpenedRun) -> list[Row]:
-        """The bounds of the first visits, for SGD and for OGD."""
-        shards, clients = run.job.workloads[0].store.train_shards, self._visited(run)[: self.visits]
-        if len(clients) < (self.visits or 0):
-            raise ScenarioError(f"visits: the chosen rounds have {len(clients)} visits; use at most this number")
+        """The bounds of the first client updates, for SGD and for OGD."""
+        shards, clients = run.job.workloads[0].store.train_shards, self._clients(run)[: self.updates]
+        if len(clients) < (self.updates or 0):
+            raise ScenarioError(f"updates: the chosen rounds have {len(clients)} client updates; use at most as many")
         size = min(self.samples, *(len(shards[client]) for client in clients))
         rng = stream(run.job.scenario.data_seed, "analysis ntk visits")
         drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
         sets = [self._drawn(run, rows, "visit") for rows in drawn]
         classes = max(map(_classes, sets))
-        visits = [Visit(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
+        updates = [ClientSamples(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
         return [
-            {"run": 0, "method": method, "visit": place, "client": client, "n_p": size, **bound._asdict()}
+            {"run": 0, "method": method, "update": place, "client": client, "n_p": size, **bound._asdict()}
             for method, orthogonal in (("SGD", False), ("OGD", True))
             for place, (client, bound) in enumerate(
-                zip(clients, visit_bounds(visits, self.ridge, orthogonal), strict=True), start=1
+                zip(clients, update_bounds(updates, self.ridge, orthogonal), strict=True), start=1
             )
         ]
 
@@ -160,9 +160,9 @@ class NTK(Analysis):
         return targets - targets.mean(axis=0) if self.centred else targets
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
-        figure = new_figure(self.title, runs, 7, 8 if self.visits else 4.4)
-        axes, *below = figure.subplots(2 if self.visits else 1, squeeze=False)[:, 0]
-        compared, bounds = _comparisons(rows), [row for row in rows if row.get("visit")]
+        figure = new_figure(self.title, runs, 7, 8 if self.updates else 4.4)
+        axes, *below = figure.subplots(2 if self.updates else 1, squeeze=False)[:, 0]
+        compared, bounds = _comparisons(rows), [row for row in rows if row.get("update")]
         labels = [_label(row, runs) for row in compared]
         bars = axes.bar(labels, [row["relative"] for row in compared], 0.55, color=COLOURS[: len(compared)])
         axes.bar_label(bars, fmt="%.3f", padding=2)
@@ -175,11 +175,11 @@ class NTK(Analysis):
             for method, colour in zip(("SGD", "OGD"), COLOURS, strict=False):
                 own = [row for row in bounds if row["method"] == method]
                 for form, line in (("corrected", "-"), ("printed", ":")):
-                    panel.plot([row["visit"] for row in own], [row[form] for row in own], line, marker="o",
+                    panel.plot([row["update"] for row in own], [row[form] for row in own], line, marker="o",
                                color=colour, label=f"{method}, {form}")  # fmt: skip
             panel.xaxis.get_major_locator().set_params(integer=True)
             panel.legend(fontsize=9, frameon=False)
-            tidy(panel, "visit", "bound on the client's final loss", "")
+            tidy(panel, "client update", "bound on the client's final loss", "")
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
@@ -190,7 +190,7 @@ class NTK(Analysis):
         ]
         by_method = {method: [row for row in rows if row.get("method") == method] for method in ("SGD", "OGD")}
         said += [
-            f"bound    {method}, mean over {len(own)} visits: {np.mean([row['corrected'] for row in own]):.4g} "
+            f"bound    {method}, mean over {len(own)} client updates: {np.mean([row['corrected'] for row in own]):.4g} "
             f"corrected, {np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
             f"{min(row['smallest'] for row in own):.3g}"
             for method, own in by_method.items()

@@ -45,6 +45,7 @@ def test_a_run_that_does_not_clip_is_found_out(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
+@pytest.mark.slow
 def test_the_bound_on_randomised_response_fails_as_rarely_as_it_says(epsilon: float) -> None:
     """Each coin is revealed with probability e^epsilon / (1 + e^epsilon), which is exactly epsilon-private."""
     rng, failures, largest = np.random.default_rng(1), 0, 0.0

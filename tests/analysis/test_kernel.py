@@ -42,11 +42,9 @@ def test_parallel_inputs_do_not_break_it() -> None:
     assert np.isfinite(kappa(x, np.eye(3), x, np.eye(3)).kappa)
 
 
-def test_visited_clients_are_compared_with_all_and_with_permuted_labels(
-    finished_run: RunFolder, tmp_path: Path
-) -> None:
+def test_chosen_clients_are_compared_with_all_and_with_permuted_labels(finished_run: RunFolder, tmp_path: Path) -> None:
     rows = analysed("ntk", finished_run, finished_run, out=tmp_path)
-    assert [row["comparison"] for row in rows] == ["visited clients", "permuted labels", "another set"]
+    assert [row["comparison"] for row in rows] == ["chosen clients", "permuted labels", "another set"]
     assert rows[2]["n_p"] == rows[2]["n_q"] == len(people().train)
     assert rows[2]["relative"] < 1e-3  # all against all
     assert 0 < rows[0]["n_p"] < rows[0]["n_q"]

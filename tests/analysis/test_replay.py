@@ -57,7 +57,10 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
         ({"local": SECURE}, r"local.dp: 'secure' noise cannot be drawn again"),
     ],
 )
-def test_what_kept_models_cannot_tell_is_rejected(tmp_path: Path, phase: dict[str, Any], said: str) -> None:
+@pytest.mark.quick_third
+def test_questions_that_kept_models_cannot_answer_are_rejected(
+    tmp_path: Path, phase: dict[str, Any], said: str
+) -> None:
     run = finished(tmp_path, phases=[{**PLAIN, "rounds": 2, **phase}], model={"name": "tests.algorithms.scene:TanhNet"})
     with pytest.raises(ScenarioError, match=said) as caught:
         replayable_rounds(run)

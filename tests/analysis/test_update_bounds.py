@@ -1,4 +1,4 @@
-"""The bounds of a sequence of visits, against features written out and plain float64 algebra."""
+"""The bounds of a sequence of client updates, against features written out and plain float64 algebra."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import pytest
 
 from rayfl.analysis.kernel import arc_cosine, unit_rows
 from rayfl.analysis.run_folder import RunFolder
-from rayfl.analysis.visits import Visit, visit_bounds
+from rayfl.analysis.update_bounds import ClientSamples, update_bounds
 from rayfl.errors import ScenarioError
 from tests.analysis.scene import analysed, build
 
 RIDGE, DELTA = 0.3, 0.1
 
 
-def visits(*sizes: int) -> list[Visit]:
+def clients(*sizes: int) -> list[ClientSamples]:
     rng = np.random.default_rng(0)
-    return [Visit(unit_rows(rng.normal(size=(n, 20))), np.eye(3)[rng.integers(3, size=n)]) for n in sizes]
+    return [ClientSamples(unit_rows(rng.normal(size=(n, 20))), np.eye(3)[rng.integers(3, size=n)]) for n in sizes]
 
 
-def features(made: list[Visit]) -> list[np.ndarray]:
+def features(made: list[ClientSamples]) -> list[np.ndarray]:
     """Of all samples, [n, sum of n], whose products are the kernel."""
-    x = np.concatenate([visit.x for visit in made])
+    x = np.concatenate([client.x for client in made])
     values, vectors = np.linalg.eigh(arc_cosine(x, x))
     every = vectors * np.sqrt(np.maximum(values, 0))
-    return np.split(every, np.cumsum([len(visit.x) for visit in made])[:-1])
+    return np.split(every, np.cumsum([len(client.x) for client in made])[:-1])
 
 
 @pytest.mark.parametrize("orthogonal", [False, True])
 @pytest.mark.parametrize("sizes", [(6, 6, 6), (5, 8, 4)])
 def test_bounds_are_those_of_ridge_regression_on_features(sizes: tuple[int, ...], orthogonal: bool) -> None:
-    made = visits(*sizes)
-    phi, found = features(made), visit_bounds(made, RIDGE, orthogonal, DELTA, 2.0)
+    made = clients(*sizes)
+    phi, found = features(made), update_bounds(made, RIDGE, orthogonal, DELTA, 2.0)
     weights, directions, steps, residuals, usable = np.zeros((sum(sizes), 3)), np.eye(sum(sizes)), [], [], []
-    for visit, of_visit in zip(made, phi, strict=True):
-        usable.append(of_visit @ directions)
-        residuals.append(visit.y - of_visit @ weights)
+    for client, of_client in zip(made, phi, strict=True):
+        usable.append(of_client @ directions)
+        residuals.append(client.y - of_client @ weights)
         gram = usable[-1].T @ usable[-1] + RIDGE * np.eye(sum(sizes))
         steps.append(np.linalg.solve(gram, usable[-1].T @ residuals[-1]))  # ridge regression by its normal equations
         weights = weights + steps[-1]
@@ -76,19 +76,19 @@ def test_bounds_are_those_of_ridge_regression_on_features(sizes: tuple[int, ...]
         assert found[0].forgetting > 1e-3
 
 
-def test_the_printed_factor_needs_visits_of_one_size() -> None:
-    found = visit_bounds(visits(5, 8, 4), RIDGE, orthogonal=False)
+def test_the_printed_factor_needs_clients_of_one_size() -> None:
+    found = update_bounds(clients(5, 8, 4), RIDGE, orthogonal=False)
     assert np.isnan(found[0].forgetting_printed)
     assert found[-1].forgetting_printed == 0
 
 
-def test_the_analysis_bounds_the_first_visits_of_a_run(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = [row for row in analysed("ntk", finished_run, out=tmp_path, visits=4) if row["visit"] is not None]
-    assert [(row["method"], row["visit"]) for row in rows] == [(m, v) for m in ("SGD", "OGD") for v in range(1, 5)]
+def test_the_analysis_bounds_the_first_updates_of_a_run(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = [row for row in analysed("ntk", finished_run, out=tmp_path, updates=4) if row["update"] is not None]
+    assert [(row["method"], row["update"]) for row in rows] == [(m, v) for m in ("SGD", "OGD") for v in range(1, 5)]
     assert all(row["corrected"] > 0 and row["n_p"] > 1 for row in rows)
     assert max(row["forgetting"] for row in rows[:3]) > max(row["forgetting"] for row in rows[4:])
 
 
-def test_kernels_of_all_visits_must_fit_and_the_run_have_as_many(finished_run: RunFolder) -> None:
-    with pytest.raises(ScenarioError, match="visits: kernels of 21,000 samples do not fit; use at most 20,000"):
-        build("ntk", samples=7000, visits=3).units([finished_run])
+def test_kernels_of_all_updates_must_fit_and_the_run_have_as_many(finished_run: RunFolder) -> None:
+    with pytest.raises(ScenarioError, match="updates: kernels of 21,000 samples do not fit; use at most 20,000"):
+        build("ntk", samples=7000, updates=3).units([finished_run])

@@ -1,8 +1,8 @@
-"""Bounds on the loss of visited clients after later visits, for SGD and orthogonal gradient descent (OGD).
+"""Bounds on the loss of clients after the updates of later clients, for SGD and orthogonal gradient descent (OGD).
 
 CyclicFL (first version), lemma 1 and corollary 1, after Bennani et al., "Generalisation Guarantees for Continual
-Learning with Orthogonal Gradient Descent", 2020. Every visit is ridge regression in the space of the kernel, on the
-residual of earlier visits.
+Learning with Orthogonal Gradient Descent", 2020. Every client update is ridge regression in the space of the kernel, on
+the residual of earlier updates.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from rayfl.analysis.kernel import RIDGE, arc_cosine
 
 
-class Visit(NamedTuple):
+class ClientSamples(NamedTuple):
     """A client's samples: unit rows x [n, d] and targets y [n, outputs]."""
 
     x: np.ndarray
     y: np.ndarray
 
 
-class VisitBound(NamedTuple):
-    """The terms of the bound on the loss of a visited client after all visits, summed over outputs.
+class UpdateBound(NamedTuple):
+    """The terms of the bound on the loss of a client after all updates, summed over outputs.
 
-    r is the residual of y when the visit begins, K its kernel, S = K + ridge I.
+    r is the residual of y when its update begins, K its kernel, S = K + ridge I.
 
     Attributes:
         smallest: The smallest eigenvalue of K.
         residual: ||r||^2.
         fit: ridge^2 / n r' S^-1 r, as printed.
         error: ||ridge S^-1 r||^2 / n, the remaining loss of ridge regression; `fit` is below it for a small ridge.
-        forgetting_printed: Mean over the samples of this visit of the sum over later visits k of r_k' S_k^-1 K_k(X_k,
-            X) S_k^-1 r_k, with dimensions that match only for visits of one size; NaN otherwise.
+        forgetting_printed: Mean over the client's samples of the sum over later updates k of r_k' S_k^-1 K_k(X_k,
+            X) S_k^-1 r_k, with dimensions that match only for clients of one size; NaN otherwise.
         forgetting: The same with the missing factor K_k(X, X_k): ||K_k(X, X_k) S_k^-1 r_k||^2, the change of the
-            predictions by later visits. Zero for OGD.
-        complexity_7: ridge sqrt(tr K) / n ridge^2 / n r' S^-1 r, the part of this visit in R_T as in equation 7.
+            predictions by later updates. Zero for OGD.
+        complexity_7: ridge sqrt(tr K) / n ridge^2 / n r' S^-1 r, the part of this update in R_T as in equation 7.
         complexity_10: sqrt(tr K) / n r' S^-1 r, as in equation 10.
         complexity: sqrt(tr K r' S^-1 r) / n, the Rademacher complexity of functions with the norm of the solution.
-        printed: fit + R_T (equation 7) + C. The printed cases have forgetting only for the last visit, where it is 0.
+        printed: fit + R_T (equation 7) + C. The printed cases have forgetting only for the last update, where it is 0.
         corrected: error + forgetting + R_T (`complexity`) + C.
     """
 
@@ -57,24 +57,24 @@ class VisitBound(NamedTuple):
     corrected: float
 
 
-def visit_bounds(
-    visits: Sequence[Visit], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
-) -> list[VisitBound]:
-    """Bounds for every visit after the last one.
+def update_bounds(
+    clients: Sequence[ClientSamples], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
+) -> list[UpdateBound]:
+    """Bounds for every client after the last update.
 
     Args:
-        visits: The visits in order.
+        clients: Samples of the clients, in the order of their updates.
         ridge: Weight of the ridge, lambda.
         orthogonal: Whether steps are orthogonal to the features of all earlier samples (OGD), else SGD.
         delta: The bounds hold with probability 1 - delta.
-        largest_loss: c of C = 3 c sqrt(log(2 / delta) / (2 n of the last visit)).
+        largest_loss: c of C = 3 c sqrt(log(2 / delta) / (2 n of the last client)).
     """
-    sizes = [len(visit.x) for visit in visits]
+    sizes = [len(client.x) for client in clients]
     ends = np.cumsum(sizes)
-    x = np.concatenate([visit.x for visit in visits])
+    x = np.concatenate([client.x for client in clients])
     parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    kernel, left = arc_cosine(x, x), np.concatenate([visit.y for visit in visits])
-    found, forgetting, printed = [], np.zeros(len(visits)), np.zeros(len(visits))
+    kernel, left = arc_cosine(x, x), np.concatenate([client.y for client in clients])
+    found, forgetting, printed = [], np.zeros(len(clients)), np.zeros(len(clients))
     for number, (part, n) in enumerate(zip(parts, sizes, strict=True)):
         own, residual = kernel[part, part], left[part]
         solved = cho_solve(cho_factor(own + ridge * np.eye(n)), residual)
@@ -95,7 +95,7 @@ def visit_bounds(
     ]
     as_printed, _, corrected = np.sum(complexities, axis=0)
     return [
-        VisitBound(
+        UpdateBound(
             smallest, residual, fit := ridge**2 / n * norm, error, float(h_printed), float(h), *complexity,
             fit + float(as_printed) + confidence, error + float(h) + float(corrected) + confidence,
         )
