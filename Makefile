@@ -9,6 +9,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
 TESTS ?= tests
 
+# Some images set it. Each of Ray's processes would compile all that it imports, since uv compiles nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup run test test-all docs lint bench constraints clean
 

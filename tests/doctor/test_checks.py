@@ -126,7 +126,7 @@ def test_ray_that_is_missing_or_broken_is_a_problem() -> None:
         ({"sessions_size": int(9 * GB)}, "sessions", "warning", "rm -r /tmp/ray/session_*"),
     ],
 )
-def test_what_is_wrong_with_ray_has_a_remedy(change: dict[str, object], name: str, state: str, remedy: str) -> None:
+def test_problems_with_ray_come_with_a_remedy(change: dict[str, object], name: str, state: str, remedy: str) -> None:
     (found,) = [check for check in ray_checks(replace(RAY, **change)) if check.state != "ok"]  # type: ignore[arg-type]
     assert (found.name, found.state) == (name, state)
     assert remedy in found.remedy
