@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import rayfl
@@ -76,10 +77,12 @@ def _by_name(kind: str) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for root in (Path("scenarios"), _shipped()):
         here: dict[str, Path] = {}
-        for path in sorted(root.rglob("*.toml")):
-            name = path.stem.removesuffix(GRID)
-            if path.name.startswith("_") or (name != path.stem) != (kind == "grid"):
+        for folder, file in sorted((folder, file) for folder, _, files in os.walk(root) for file in files):
+            stem = file.removesuffix(".toml")
+            name = stem.removesuffix(GRID)
+            if stem == file or file.startswith("_") or (name != stem) != (kind == "grid"):
                 continue
+            path = Path(folder, file)
             if name in here:
                 raise ScenarioError(f"two {kind}s have the name '{name}': {here[name]} and {path}")
             here[name] = path
