@@ -93,7 +93,7 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         """
 
     def asks(self) -> tuple[Asked, ...]:
-        """Returns who answers each exchange of a round: the cohort, unless `Exchange.at` says otherwise."""
+        """Returns the participants of each exchange of a round: the cohort, unless `Exchange.at` says otherwise."""
         asked: tuple[Asked, ...] = ("cohort",)
         return asked * self.exchanges
 
@@ -122,7 +122,7 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         return trained
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns how many of their samples clients train on; the others serve other purposes, such as queries.
+        """Returns the numbers of samples that clients train on; the others serve other purposes, such as queries.
 
         Args:
             sizes: int64 [clients], the number of training samples of each client.

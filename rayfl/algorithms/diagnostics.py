@@ -40,7 +40,7 @@ class Diagnostics:
         self.reads_step, self.reads_trained = STEP in names, DIVERGENCE in names
 
     def diagnose(self, num_params: int, change: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns what a client adds to its answer.
+        """Returns the values that a client adds to its answer.
 
         Args:
             num_params: Length of the parameters' part of the model vector.

@@ -66,7 +66,7 @@ class EvaluatedModel:
         change: torch.Tensor,
         summed: bool = True,
     ) -> dict[str, torch.Tensor]:
-        """Returns what the rule needs from a client; it is not part of the protocol's traffic.
+        """Returns the values that the rule needs from a client; they are not part of the protocol's traffic.
 
         Args:
             client: The client.
@@ -91,7 +91,7 @@ class EvaluatedModel:
         return self.rule == "participants" and ("delta" in answers.totals or "returned" in answers.sums)
 
     def before_round(self, server: ServerState) -> dict[str, Any]:
-        """Returns what `after_round` needs to know of the server's model before the round."""
+        """Returns the values that `after_round` needs from before the round."""
         return {} if self.rule == "global" else {"received": server.model.astype(np.float64)}
 
     def after_round(

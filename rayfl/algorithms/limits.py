@@ -38,7 +38,7 @@ class Limits:
     local_options: ClassVar[frozenset[str]] = frozenset()
 
     def requirements(self) -> set[Requirement]:
-        """Returns what the network and the task must or must not have; checked before the run starts."""
+        """Returns requirements on the network and the task, which are checked before the run starts."""
         return set()
 
     def local_keys(self) -> frozenset[str] | None:

@@ -25,7 +25,7 @@ class PrivacyHooks:
         return ""
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
-        """Returns what one client update reads of the client's samples, with one entry per request.
+        """Returns the requests of one client update that read the client's samples.
 
         `local.dp` plans with it: the noise for a `target_epsilon`, and which clients may still take part under a
         `max_epsilon`. By default, it is one local training. An algorithm that first asks for the gradient over all

@@ -47,7 +47,7 @@ def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> 
 
 
 def most_hosts(plans: Sequence[PhasePlan], num_clients: int) -> int:
-    """Returns how many hosts can have work to do, for scenarios that leave their number open."""
+    """Returns the number of hosts that can have work, for scenarios that leave it open."""
     return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 

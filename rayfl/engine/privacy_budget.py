@@ -137,7 +137,7 @@ class PrivacyBudget:
         return Admission(admitted, left_out)
 
     def _updates(self, index: RoundIndex, cohort: Sequence[int]) -> dict[int, Spending]:
-        """Returns what a round's updates will spend, by client or pool of samples; nothing without `local.dp`."""
+        """Returns the spending of a round's updates, by client or pool of samples; nothing without `local.dp`."""
         plan, planned = self._plans[index.phase], self._planned[index.phase]
         given = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
         pool, found = pool_number("clients", len(self._populations[index.phase].sizes)), dict[int, Spending]()

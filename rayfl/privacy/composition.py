@@ -37,7 +37,7 @@ def history(spent: Mapping[Used, int]) -> tuple[tuple[Used, int], ...]:
 
 
 def conversion(orders: np.ndarray, delta: float) -> np.ndarray:
-    """Returns what is added to the RDP of each order, float64 [orders]; epsilon is the minimum of the sums.
+    """Returns the term to add to the RDP of each order, float64 [orders]; epsilon is the minimum of the sums.
 
     Canonne, Kamath and Steinke, "The Discrete Gaussian for Differential Privacy", NeurIPS 2020, proposition 12; the
     same as Balle et al., "Hypothesis Testing Interpretations and Rényi DP", 2020, theorem 21.

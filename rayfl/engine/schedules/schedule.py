@@ -142,7 +142,7 @@ class Schedule(ABC):
         """
 
     def snapshot(self) -> dict[str, Any]:
-        """Returns what is in flight after the last submitted round, as plain data that JSON can hold.
+        """Returns the work in flight after the last submitted round, as plain data for JSON.
 
         It is empty if every round waits for all of its updates.
         """

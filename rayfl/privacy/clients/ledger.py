@@ -27,7 +27,7 @@ def relation_of(phase: Phase) -> Relation:
 
 
 def release_of(phase: Phase, noise_multiplier: float, num_clients: int) -> Release:
-    """Returns what a round of a phase releases.
+    """Returns the release of one round of a phase.
 
     Replacing a client changes a sum by two contributions, which halves the noise relative to the sensitivity.
 
@@ -82,7 +82,7 @@ class ClientLedger:
         return other
 
     def spent(self, round: int) -> History:
-        """Returns what the first `round` rounds of the scenario release about the least protected client.
+        """Returns the releases of the first `round` rounds of the scenario about the least protected client.
 
         Rounds that were charged but lost are added, whichever phase they belong to.
         """

@@ -26,7 +26,7 @@ Accesses = Mapping[Access, int]
 
 
 def with_noise(accesses: Accesses, noise_multiplier: float, earlier: Spending | None = None) -> dict[Mechanism, int]:
-    """Returns what these accesses spend with a noise multiplier, in addition to earlier spending."""
+    """Returns the spending of these accesses with a noise multiplier, added to earlier spending."""
     spending: Counter[Mechanism] = Counter(earlier or {})
     for access, number in accesses.items():
         spending[Mechanism(noise_multiplier, access.rate, access.part)] += number

@@ -76,7 +76,7 @@ class Accountant:
 
         Args:
             bounds: [clients], by RDP.
-            spending: Returns what a client has spent; called only for clients that may have spent the most.
+            spending: Returns the spending of a client; called only for clients that may have spent the most.
             enough: The search may end at any epsilon above this.
         """
         if self.name == "rdp":

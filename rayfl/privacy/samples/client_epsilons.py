@@ -81,7 +81,7 @@ class ClientEpsilons:
         return np.array([self._accountant.epsilon(self.of(client)) for client in range(self._num_clients)]), True
 
     def of(self, client: int) -> Spending:
-        """Returns what a client has spent, including training on the pool of all clients' samples."""
+        """Returns the spending of a client, including training on the pool of all clients' samples."""
         others = [self._accounts.of(self._pool), self._discarded.of(client), self._discarded.of(self._pool)]
         if not any(others):
             return self._accounts.of(client)

@@ -35,7 +35,7 @@ def mean_of_worst(values: Sequence[float], one_in: int, higher_is_better: bool =
 
 
 def sampling_variance(accuracies: Sequence[float], samples: Sequence[int]) -> float:
-    """Returns what small test sets alone are expected to add to the variance over K clients.
+    """Returns the part of the variance over K clients that is expected from small test sets alone.
 
     It is (1 - 1 / K) times the mean of p (1 - p) / (n - 1).
 
