@@ -31,9 +31,15 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests that share a Ray cluster come after all others, since a process is connected to one at most."""
     items.sort(key=lambda item: "ray_cluster" in getattr(item, "fixturenames", ()))
+    for item in items:
+        if item.get_closest_marker("quick_third"):
+            case = max(item.callspec.indices.values())  # type: ignore[attr-defined]
+            if (case + case // 3) % 3:  # not just every third, which would leave out values of a second parameter
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -148,6 +148,7 @@ PARALLEL: dict[str, Any] = {"schedule": "parallel", "rounds": 2, "cohort": 3}
 
 @pytest.mark.parametrize("order", [(RELAY, PARALLEL), (PARALLEL, RELAY)], ids=["relay_first", "parallel_first"])
 @pytest.mark.parametrize("local", WAYS_TO_TRAIN.values(), ids=WAYS_TO_TRAIN.keys())
+@pytest.mark.quick_third
 def test_relay_and_fedavg_equal_a_plain_loop(
     local: dict[str, Any], order: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -231,7 +231,7 @@ assert "torch" not in sys.modules
     ],
     ids=["before Ray is asked to start", "the driver", "a host"],
 )
-def test_what_takes_time_to_load_is_loaded_where_it_is_used(program: str, absent: list[str]) -> None:
+def test_slow_imports_are_made_where_they_are_used(program: str, absent: list[str]) -> None:
     check = f"{program}\nimport sys\nprint([name for name in {absent!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=PACKAGE.parent)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")

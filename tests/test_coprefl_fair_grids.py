@@ -13,6 +13,8 @@ from rayfl.grid.cells import cells_of
 from rayfl.grid.schema import load_grid
 from rayfl.start.chain import starts_of
 
+pytestmark = pytest.mark.slow
+
 CLASSES, WRITERS = 100, 385
 LAST = ("coprefl_fair_held_out", "coprefl_fair_held_out_femnist")
 SEARCH = ("coprefl_fair_search", "coprefl_fair_server_search")
@@ -55,7 +57,7 @@ def test_these_are_all_grids_of_the_test() -> None:
     ("last", "number", "others"),
     [(LAST[0], 5, (*SEARCH, *REPORT)), (LAST[1], 10, FEMNIST)],
 )
-def test_what_is_set_aside_is_in_no_other_grid(
+def test_samples_set_aside_are_in_no_other_grid(
     grids: dict[str, Kept], last: str, number: int, others: tuple[str, ...]
 ) -> None:
     aside, before = grids[last]

@@ -69,6 +69,7 @@ def test_no_writer_of_a_task_has_taken_part_in_pre_training(quick: bool) -> None
     "name",
     ["cifar100_downstream", pytest.param("tiny_imagenet_downstream", marks=pytest.mark.slow), "pacs_downstream"],
 )
+@pytest.mark.slow
 def test_clients_of_a_task_train_on_four_fifths_of_their_samples(name: str) -> None:
     found = store(name)
     shards = found.held_out["client_test"].shards
@@ -86,6 +87,7 @@ def test_pre_training_on_pacs_has_the_other_domains() -> None:
 
 
 @pytest.mark.parametrize(("name", "scored"), [("femnist_downstream", "test"), ("cifar100_downstream", "client_test")])
+@pytest.mark.slow
 def test_every_client_of_a_task_is_scored_on_its_own_test_samples(tmp_path: Path, name: str, scored: str) -> None:
     result = rayfl.run(
         name,

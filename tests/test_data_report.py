@@ -143,7 +143,7 @@ def test_natural_clients_and_data_without_classes_have_a_split_too(
     assert out.stat().st_size > 10_000
 
 
-def test_what_goes_wrong_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path)
     for arguments, said in (
         ([path, "data.validation_share=2"], "data.validation_share"),

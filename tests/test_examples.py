@@ -69,6 +69,7 @@ def test_own_network_and_data_learns_the_spirals(tmp_path: Path) -> None:
     assert f"the trained network in plain PyTorch: {accuracy:.1%} correct" in done.stdout
 
 
+@pytest.mark.slow
 def test_own_algorithm_learns_the_spirals(tmp_path: Path) -> None:
     done = ran("own_algorithm", tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
@@ -239,6 +240,7 @@ FEDERATED = "phases.federated.algorithm"
         ["task=own_task:Focal", "task.gamma=1.0"],
     ],
 )
+@pytest.mark.quick_third
 def test_your_own_components_make_a_difference(changes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
     few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=4", "phases.federated.until=2"]

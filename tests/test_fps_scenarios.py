@@ -41,7 +41,8 @@ def test_rivals_of_fps_differ_in_their_images_alone(task: str, size: int) -> Non
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_what_the_cells_of_a_quick_grid_start_from_is_quick(name: str) -> None:
+@pytest.mark.quick_third
+def test_the_cells_of_a_quick_grid_start_from_quick_runs(name: str) -> None:
     scenarios = {
         link.key: link.scenario
         for cell in cells_of(load_grid(name), Path("nowhere"), (), quick=True)
@@ -76,6 +77,7 @@ def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
     assert federated.local.model_dump(exclude=other) == central.local.model_dump(exclude=other)
 
 
+@pytest.mark.slow
 def test_a_chain_of_starts_hands_over_the_encoder_and_no_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs of fractals, then Orchestra on the clients, then federated training with labels."""
     monkeypatch.setenv("RAYFL_CACHE", str(tmp_path / "cache"))

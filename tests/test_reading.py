@@ -57,7 +57,7 @@ def test_errors_of_rayfl_and_interruptions_pass() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_object_is_rejected(content: bytes, tmp_path: Path) -> None:
+def test_only_json_objects_are_accepted(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(DataError, match=r"x\.json: cannot be read as JSON"):
         read_json_object(tmp_path / "x.json")

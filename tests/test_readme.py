@@ -67,7 +67,7 @@ def test_a_scenario_that_it_runs_resolves(command: str, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.startswith('name = "femnist_cyclic"')
 
 
-def test_what_else_it_runs_exists(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_other_command_it_names_exists(capsys: pytest.CaptureFixture[str]) -> None:
     others = [command for command in commands() if scenario_arguments(command) is None]
     for command in others:
         words = shlex.split(command)

@@ -59,7 +59,7 @@ def test_a_module_or_attribute_that_does_not_exist_is_named() -> None:
         import_object("pathlib:Pat")
 
 
-def test_what_cannot_be_called_takes_no_options() -> None:
+def test_a_target_that_is_not_callable_takes_no_options() -> None:
     with pytest.raises(ScenarioError, match=r"^model: 3 cannot be called with options$"):
         check_options(3, {}, (), "model")  # type: ignore[arg-type]
 
@@ -222,7 +222,7 @@ def test_a_reference_inside_a_hint_that_resolves_to_nothing_leaves_its_option_un
     assert call_with_options(target, {"values": 3}, {}, "model") == {"values": 3}
 
 
-def test_what_rayfl_knows_goes_unchecked_and_only_to_those_who_ask() -> None:
+def test_known_arguments_are_not_checked_and_passed_only_on_request() -> None:
     def target(num_classes: PositiveInt, input_shape: Sequence[int] = ()) -> tuple[Any, Any]:
         return num_classes, input_shape
 
@@ -237,7 +237,7 @@ def test_an_option_goes_before_what_rayfl_knows() -> None:
     assert call_with_options(target, {"num_classes": 5}, {"num_classes": 10}, "model") == 5
 
 
-def test_what_a_signature_asks_for_and_takes() -> None:
+def test_required_and_accepted_arguments_of_a_signature() -> None:
     def closed(beta: float) -> None: ...
 
     def opened(beta: float, **others: Any) -> None: ...
@@ -254,7 +254,7 @@ def test_what_a_signature_asks_for_and_takes() -> None:
     "path",
     ["os:system", "os.path:exists", "builtins:len", "builtins:dict", "json:dumps", "collections:Counter", "sys:exit"],
 )
-def test_what_is_part_of_python_is_rejected_before_it_is_called(path: str) -> None:
+def test_parts_of_python_are_rejected_before_a_call(path: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         SHAPES.resolve(path)
     assert str(caught.value) == f"shape '{path}': is part of Python, so rayfl did not call it"
@@ -308,7 +308,7 @@ def raising(error: BaseException) -> Callable[[], None]:
     return user_function
 
 
-def test_what_a_target_raises_is_told_as_its_own() -> None:
+def test_an_exception_of_a_target_is_reported_as_its_own() -> None:
     first, header, place, code, last = refusal(raising(ValueError("two\nlines")), {}).split("\n", 4)
     named = f"'{__name__}:raising.<locals>.user_function'"
     assert first == f"data.partition: {named} raised ValueError: two lines"

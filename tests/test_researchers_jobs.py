@@ -153,7 +153,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
         rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET, seeds=[5])
 
 
-def test_what_clients_reach_alone_and_what_one_machine_reaches_with_all_samples(run: Any) -> None:
+def test_accuracy_of_clients_alone_and_of_one_machine_with_all_samples(run: Any) -> None:
     together, central = run(FLOWERS), run(FLOWERS, centralise=True)
     alone = run(FLOWERS, overrides={"phases.0.schedule": "local", "phases.0.cohort": 1.0})
     assert last(central)["test_accuracy"] > 0.8

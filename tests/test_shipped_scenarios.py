@@ -34,6 +34,9 @@ from rayfl.tasks.building import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
 
+SMALL_GRIDS = [name for name in GRIDS if "search" not in name and "fair" not in name]
+"""The others have hundreds of cells."""
+
 PUBLISHED = {
     "coprefl_table_1_cifar100": 4 * 4,
     "coprefl_table_1_tiny_imagenet": 4 * 4,
@@ -177,7 +180,8 @@ def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -
         check_requirements(scenario, [network] * phases, [workload] * phases)
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", quick_set(GRIDS, *SMALL_GRIDS))
+@pytest.mark.quick_third
 def test_every_cell_of_a_grid_has_a_quick_form_unlike_the_others(name: str) -> None:
     found = cells(name, quick=True)
     assert len({cell.digest for cell in found}) == len(found)

@@ -50,7 +50,7 @@ def failure(out: Path, kind: type[RayflError], overrides: Any = (), **more: Any)
         ("evaluation.per_client=true", "evaluation.per_client needs test samples by client"),
     ],
 )
-def test_what_does_not_fit_the_scenario_is_told(override: str, message: str, tmp_path: Path) -> None:
+def test_errors_name_arguments_that_do_not_fit_the_scenario(override: str, message: str, tmp_path: Path) -> None:
     assert message in failure(tmp_path, ScenarioError, [override])
 
 

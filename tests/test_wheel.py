@@ -71,6 +71,7 @@ def example_files() -> list[Path]:
     return [path for kind in ("py", "toml") for path in (CHECKOUT / "examples").glob(f"*.{kind}")]
 
 
+@pytest.mark.slow
 def test_the_installed_package_copies_its_examples_and_they_run(programs: Path, tmp_path: Path) -> None:
     said = run(programs / "rayfl", "examples", "mine", folder=tmp_path)
     assert "mine/fedsam.py  FedSAM: clients look for flat minima" in said
@@ -86,7 +87,7 @@ def test_the_installed_package_copies_its_examples_and_they_run(programs: Path, 
     )
 
 
-def test_what_readme_tells_to_run_is_in_the_wheel(wheel: Path) -> None:
+def test_the_wheel_has_everything_that_readme_runs(wheel: Path) -> None:
     files = set(zipfile.ZipFile(wheel).namelist())
     for page in (CHECKOUT / "README.md", *(CHECKOUT / "docs").rglob("*.md")):
         told = set(re.findall(r"python -m (rayfl[\w.]*)", page.read_text(encoding="utf-8")))

@@ -141,6 +141,7 @@ def test_training_with_it_is_the_plain_algorithm(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.quick_third
 def test_bits_depend_neither_on_hosts_nor_on_the_order_of_the_cohort(name: str) -> None:
     algorithm = {"name": "fedavg", "weighting": "uniform", "aggregation": CASES[name][0]}
     backwards = Setting([cohort[::-1] for cohort in WIDE.cohorts], WIDE.rounds, WIDE.local)
@@ -255,7 +256,7 @@ UNIFORM = {"name": "fedavg", "weighting": "uniform"}
         ({"name": "feddyn", "aggregation": "median"}, ".aggregation: unknown key"),
     ],
 )
-def test_what_makes_no_sense_is_rejected_before_anything_starts(algorithm: dict[str, Any], complaint: str) -> None:
+def test_nonsense_is_rejected_before_the_start(algorithm: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         prepared(algorithm, WIDE)
     assert str(caught.value).startswith(f"phases.federated.algorithm{complaint}")

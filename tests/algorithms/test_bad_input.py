@@ -170,7 +170,7 @@ def test_something_must_be_left_to_train() -> None:
         ),
     ],
 )
-def test_what_trains_is_a_part_of_the_network(train: Any, complaint: str) -> None:
+def test_only_parts_of_the_network_can_train(train: Any, complaint: str) -> None:
     assert complaint in failure("fedavg", phase={"train": train})
 
 
@@ -244,7 +244,7 @@ def lopsided() -> dict[str, tuple[np.ndarray, ...]]:
 
 
 @pytest.mark.parametrize("asked", [("servers",), (), None, ["cohort"]], ids=str)
-def test_who_answers_must_be_said_in_words_that_rayfl_knows(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_participants_of_an_exchange_must_be_known_words(asked: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FedAvg, "asks", lambda _: asked)
     assert failure("fedavg") == (
         "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, one of "
@@ -347,5 +347,5 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
         ({"unfreeze": {"share": 0.5, "period": 3}}, "unfreeze.period: unknown key"),
     ],
 )
-def test_what_local_training_cannot_be_told(local: dict[str, Any], complaint: str) -> None:
+def test_wrong_options_of_local_training_are_rejected(local: dict[str, Any], complaint: str) -> None:
     assert f".local.{complaint}" in failure("fedavg", PLAIN.with_local(**local))

@@ -128,6 +128,7 @@ def ours(
 
 @pytest.mark.parametrize("gamma", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING], ids=["plain", "full", "everything"])
+@pytest.mark.quick_third
 def test_scenario_one(setting: Setting, gamma: float) -> None:
     """Clients of unequal sizes, some of which never take part, or all of them."""
     found, store = ours(coprefl(gamma=gamma), setting)
@@ -248,7 +249,7 @@ def refusal(options: str | Mapping[str, Any], setting: Setting = PLAIN, phase: A
     return str(caught.value)
 
 
-def test_what_cannot_be_is_said_before_anything_starts() -> None:
+def test_impossible_settings_are_rejected_before_the_start() -> None:
     assert "gamma" in refusal(coprefl(gamma=1.5))
     assert "phases.federated.algorithm: the server has no samples; give it some with data.server_share" in refusal(
         coprefl(queries="server")
@@ -304,7 +305,7 @@ def test_options_of_training_at_the_server_are_checked_before_anything_starts(tr
 
 
 @pytest.mark.parametrize("queries", ["clients", "server"])
-def test_what_a_phase_does_not_train_stays_as_it_is(queries: str) -> None:
+def test_parameters_that_a_phase_does_not_train_stay_unchanged(queries: str) -> None:
     found, _ = ours(coprefl(queries=queries), PLAIN, phase={"train": "head"}, **SERVER)
     initial = PLAIN.initial()
     head = torch.from_numpy(MODULE_OF == 2)
@@ -337,7 +338,7 @@ def lonely() -> Any:
     return replace(data, natural=NaturalClients(data.natural.names, Shards.by_owner(owner, 12), data.natural.test))
 
 
-def test_what_goes_wrong_on_the_servers_samples_says_so() -> None:
+def test_errors_on_the_servers_samples_say_so() -> None:
     training = TRAINING | {"lr": 1e20, "weight_decay": 1e20}
     job, _ = prepared("fedavg", PLAIN, {"server_training": training}, **SERVER)
     with pytest.raises(ClientError, match="the server's samples"):

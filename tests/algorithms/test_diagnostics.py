@@ -88,6 +88,7 @@ def test_coprefls_meta_step_is_the_difference_to_the_same_round_without_it(gamma
 @pytest.mark.parametrize(
     "algorithm", ["fedavg", "scaffold", {"name": "scaffold", "aggregation": "median"}, "ditto", "coprefl"]
 )
+@pytest.mark.quick_third
 def test_reports_change_neither_model_nor_traffic_and_are_the_same_on_any_number_of_hosts(algorithm: Any) -> None:
     own = {"scaffold": ["norms"], "coprefl": ["meta"]}
     known = ["step", "divergence", *(name for key, names in own.items() if key in str(algorithm) for name in names)]
@@ -116,7 +117,7 @@ def test_dittos_divergence_is_that_of_the_global_model() -> None:
         ("qfedsgd", ["divergence"], "phases.federated.report: 'divergence' needs trained models, but clients of"),
     ],
 )
-def test_what_is_not_reported_is_named(algorithm: str, report: list[str], complaint: str) -> None:
+def test_missing_diagnostics_are_named(algorithm: str, report: list[str], complaint: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         prepared(algorithm, RATE if algorithm == "qfedsgd" else PLAIN, {"report": report})
     assert str(caught.value).startswith(complaint)

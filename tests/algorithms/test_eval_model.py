@@ -83,6 +83,7 @@ ALGORITHMS: dict[str, tuple[Any, bool]] = {
 
 @pytest.mark.parametrize("rule", ["participants", "all"])
 @pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.quick_third
 def test_the_mean_of_what_clients_returned(name: str, rule: str) -> None:
     """Weighted as the algorithm weights its participants; over all clients, each counts alike."""
     algorithm, by_samples = ALGORITHMS[name]
@@ -91,6 +92,7 @@ def test_the_mean_of_what_clients_returned(name: str, rule: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.quick_third
 def test_the_mean_of_the_last_two_global_models(name: str) -> None:
     """What clients receive in a round is the global model after the one before."""
     algorithm, _ = ALGORITHMS[name]
@@ -132,6 +134,7 @@ def test_the_moving_average_is_handed_to_the_next_phase() -> None:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.quick_third
 def test_training_goes_on_from_the_global_model_whatever_is_evaluated(name: str) -> None:
     algorithm, _ = ALGORITHMS[name]
     runs = []
@@ -191,7 +194,7 @@ class TrainsTwice(LocalTrainingAlgorithm):
 
 
 @pytest.mark.parametrize("rule", ["participants", "all"])
-def test_what_counts_is_the_last_training_of_a_round(rule: str) -> None:
+def test_the_last_training_of_a_round_counts(rule: str) -> None:
     ours = seen(f"{__name__}:TrainsTwice", rule)
     assert len(SEEN) == 2 * sum(len(cohort) for cohort in PLAIN.cohorts)
     assert_close_for_what_training_did(ours, expected(rule))

@@ -58,6 +58,7 @@ def fedexp(
 @pytest.mark.parametrize("eval_model", ["average", "global"])
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 @pytest.mark.parametrize("form", ["paper", "code", "feddecorr", "fedbug"])
+@pytest.mark.quick_third
 def test_fedexp(form: str, weighting: str, eval_model: str) -> None:
     expected, rates = fedexp(FEW, form, eval_model, weighting=weighting)
     assert min(rates) >= 1 < max(rates) - 0.2

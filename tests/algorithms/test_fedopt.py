@@ -93,6 +93,7 @@ ADAPTIVE: list[dict[str, Any]] = [{"lr": 0.1, "tau": 0.03}, {"lr": 0.3, "tau": 0
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
 @pytest.mark.parametrize("options", ADAPTIVE, ids=["usual", "other"])
 @pytest.mark.parametrize("name", ["fedadagrad", "fedadam", "fedyogi"])
+@pytest.mark.quick_third
 def test_adaptive_servers(name: str, options: dict[str, Any], setting: Setting) -> None:
     beta_1 = options.get("beta_1", 0.0 if name == "fedadagrad" else 0.9)
     server = adaptive_server(name, options["lr"], options["tau"], beta_1)

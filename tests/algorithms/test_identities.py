@@ -150,6 +150,7 @@ def slope(w: torch.Tensor) -> float:
     return float((mean([update.full_gradient(w) for update in updates]) + LONG.local["weight_decay"] * w).norm())
 
 
+@pytest.mark.slow
 def test_corrected_algorithms_reach_a_common_minimum_from_which_fedavg_drifts() -> None:
     drifting = slope(trained(PLAIN_MEAN, LONG))
     for name in ("scaffold", "feddyn"):

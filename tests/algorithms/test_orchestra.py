@@ -144,7 +144,7 @@ def test_sinkhorn_spreads_samples_evenly() -> None:
         assert torch.allclose(sinkhorn(scores, most), plain_sinkhorn(scores, most), atol=1e-5)
 
 
-@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.parametrize("stateful", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_three_rounds_are_those_of_plain_pytorch(stateful: bool) -> None:
     made = job(algorithm={"stateful": stateful})
     workload = made.workloads[0]
@@ -178,6 +178,7 @@ def fitted(before: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
     return centroids.detach()
 
 
+@pytest.mark.slow
 def test_the_same_bits_on_any_number_of_hosts() -> None:
     one, events = run_on_hosts(job(), 1)
     assert np.array_equal(run_on_hosts(job(), 3)[0], one)
@@ -196,6 +197,6 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
         ({"local": {"dp": PRIVATE}}, "is not available with 'orchestra': its clients send centroids"),
     ],
 )
-def test_what_does_not_fit_is_rejected(changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         job(**changes)

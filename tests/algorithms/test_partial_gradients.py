@@ -139,6 +139,7 @@ CASES: dict[str, tuple[dict[str, Any], Setting, Callable[[Modules], Vector]]] = 
 
 @pytest.mark.parametrize("part", TRAINS)
 @pytest.mark.parametrize("case", CASES)
+@pytest.mark.quick_third
 def test_only_what_is_chosen_trains_as_in_a_network_of_which_the_rest_is_frozen(case: str, part: str) -> None:
     options, setting, expected = CASES[case]
     ours = trained({"name": case.split()[0], **options}, setting, train=TRAINS[part])

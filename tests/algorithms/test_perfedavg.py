@@ -93,6 +93,7 @@ def test_first_order(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.quick_third
 def test_hessian_free(setting: Setting) -> None:
     """With a step that float32 leaves precise, and so large that the difference is not yet the Hessian."""
     ours = perfedavg_of(setting, HESSIAN_FREE, delta=0.8)

@@ -45,6 +45,7 @@ def qffl(setting: Setting, q: float, *, gradients: bool = False) -> Vector:
 
 @pytest.mark.parametrize("q", [0.5, 1.0, 2.0, 5.0])
 @pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING, LOUD], ids=["plain", "full", "everything", "loud"])
+@pytest.mark.quick_third
 def test_qfedavg(setting: Setting, q: float) -> None:
     """F_k is a loss in evaluation mode, which the last network tells."""
     ours = trained({"name": "qfedavg", "q": q}, setting)

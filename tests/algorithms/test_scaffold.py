@@ -42,6 +42,7 @@ def scaffold(
 @pytest.mark.parametrize("correction", ["gradient", "step"])
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize("setting", [PLAIN, EVERYTHING, FULL, LOUD], ids=["plain", "everything", "full", "loud"])
+@pytest.mark.quick_third
 def test_scaffold(setting: Setting, option: str, correction: str) -> None:
     """Option I's gradient is one in evaluation mode, which the last network tells."""
     ours = trained({"name": "scaffold", "option": option, "correction": correction}, setting)

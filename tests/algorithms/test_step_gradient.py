@@ -97,6 +97,7 @@ class OwnButPlain(FedAvg):
     ],
 )
 @pytest.mark.parametrize("penalty", ["none", "proximal", "contrastive"])
+@pytest.mark.quick_third
 def test_the_steps_own_gradient_gives_fedavgs_bits_whatever_local_says(local: dict[str, Any], penalty: str) -> None:
     setting = PLAIN.with_local(**local)
     penalties = [] if penalty == "none" else [{"name": penalty}]
@@ -109,7 +110,7 @@ def test_the_steps_own_gradient_gives_fedavgs_bits_whatever_local_says(local: di
 
 
 @pytest.mark.parametrize("train", ["head", "body", ["second"]])
-def test_what_does_not_train_has_no_gradient_and_does_not_move(train: Any) -> None:
+def test_frozen_parameters_have_no_gradient_and_do_not_move(train: Any) -> None:
     names = ("fedavg", f"{__name__}:Everywhere")
     ours = [trained(name, PLAIN.with_local(clip_norm=0.1), train=train) for name in names]
     assert torch.equal(*ours)

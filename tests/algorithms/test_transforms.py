@@ -208,6 +208,7 @@ def test_of_frozen_modules_nothing_is_counted() -> None:
 
 @pytest.mark.parametrize("transforms", TRANSFORMS.values(), ids=TRANSFORMS.keys())
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold", "fednova", "qfedavg"])
+@pytest.mark.quick_third
 def test_transformed_answers_keep_the_bits_on_any_number_of_hosts(algorithm: str, transforms: list[Any]) -> None:
     job, _ = prepared(algorithm, EVERYTHING, {"transforms": transforms})
     expected, _ = run_on_hosts(job, 1)

@@ -52,7 +52,7 @@ def test_the_model_is_that_of_the_round_in_hand(tmp_path: Path) -> None:
         assert seen == b"".join(shorter[name].tobytes() for name in order)
 
 
-def test_what_callbacks_log_joins_the_metrics(tmp_path: Path) -> None:
+def test_values_logged_by_callbacks_join_the_metrics(tmp_path: Path) -> None:
     result = run(tmp_path, callbacks=[Logging], phases=[PLAIN], evaluation={"every": 2})
     assert result.metrics["twice_the_round"].to_pylist() == [4, 8]
     gaps = [row["test_loss"] - row["train_loss"] for row in result.metrics.to_pylist()]
@@ -65,7 +65,7 @@ def test_a_logged_scalar_of_the_name_of_a_column_is_rejected_and_the_callback_na
 
 
 @pytest.mark.parametrize(("hook", "round", "left"), [("on_start", 0, 0), ("on_round", 2, 2), ("on_evaluation", 3, 3)])
-def test_what_a_callback_raises_ends_the_run_with_the_model_of_its_round(
+def test_an_exception_of_a_callback_ends_the_run_with_the_model_of_its_round(
     tmp_path: Path, hook: str, round: int, left: int
 ) -> None:
     with pytest.raises(RayflError) as caught:
@@ -79,7 +79,7 @@ def test_what_a_callback_raises_ends_the_run_with_the_model_of_its_round(
     assert (status["status"], status["reason"], status["committed_rounds"]) == ("failed", first, left)
 
 
-def test_what_on_end_raises_is_a_warning_and_the_others_are_called(tmp_path: Path) -> None:
+def test_an_exception_of_on_end_is_a_warning_and_the_other_callbacks_are_called(tmp_path: Path) -> None:
     diary = Diary()
     result = run(tmp_path, callbacks=[Faulty(hook="on_end"), diary])
     assert diary.entries()[-1] == ("end", "finished")
@@ -134,7 +134,7 @@ def test_bad_input_is_named_before_anything_starts(tmp_path: Path, named: Any, c
 
 
 @pytest.mark.parametrize("given", [lambda run: None, "early_stopping", Faulty])
-def test_what_a_program_hands_over_must_be_a_callback(tmp_path: Path, given: Any) -> None:
+def test_a_programs_callbacks_must_be_callbacks(tmp_path: Path, given: Any) -> None:
     with pytest.raises(ScenarioError, match=r"^callbacks\[0\]"):
         run(tmp_path, callbacks=[given])
 

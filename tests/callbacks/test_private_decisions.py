@@ -48,6 +48,7 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 @PRIVATE
 @pytest.mark.parametrize("name", ["early_stopping", "best_model"])
 @pytest.mark.parametrize(("options", "data", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
+@pytest.mark.quick_third
 def test_a_decision_by_clients_data_is_rejected(
     tmp_path: Path, phase: dict[str, Any], level: str, name: str, options: Any, data: Any, column: str
 ) -> None:
@@ -84,7 +85,8 @@ def test_public_test_samples_may_decide_and_cost_nothing(tmp_path: Path, phase: 
 
 
 @PRIVATE
-def test_who_else_ends_a_run_is_recorded_with_what_the_guarantee_is_then(
+@pytest.mark.quick_third
+def test_another_cause_of_a_runs_end_is_recorded_with_the_remaining_guarantee(
     tmp_path: Path, phase: dict[str, Any], level: str
 ) -> None:
     shorter = guarantee(run(tmp_path, phases=[phase | {"rounds": 2}], callbacks=[StopAt(round=2)]))

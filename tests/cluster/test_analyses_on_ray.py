@@ -11,6 +11,7 @@ from tests.analysis.scene import analysed, finished
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 
 
+@pytest.mark.slow
 def test_results_are_the_same_on_ray(tmp_path: Path) -> None:
     run = finished(tmp_path)
     for name, options in (("variance", {"weights": 5, "rounds": [3, 4, 5]}), ("gains", {"rounds": [4, 6]})):

@@ -37,7 +37,7 @@ def test_a_stop_discards_what_ran_ahead(
     assert figures(stopped) == figures(expected)
 
 
-def test_what_goes_wrong_in_a_round_after_the_last_is_never_seen(tmp_path: Path) -> None:
+def test_errors_in_a_round_after_the_last_are_never_seen(tmp_path: Path) -> None:
     phase = {"name": "p", "rounds": 3, "cohort": {"explicit": [[1, 2], [5, 3]]}}
     phase |= {"algorithm": "tests.cluster.broken:Raising"}  # as soon as client 5 takes part, in round 2
     callbacks = [StopAt(round=1, once_evaluated=True)]

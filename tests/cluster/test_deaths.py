@@ -92,7 +92,9 @@ def struck(job: Job, folder: Path, strike: Callable[[Any], None]) -> tuple[np.nd
 @pytest.mark.parametrize(
     "snapshots", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["from a snapshot", "from the beginning"]
 )
-@pytest.mark.parametrize("victim", CLASSES)
+@pytest.mark.parametrize(
+    "victim", ["host", *(pytest.param(other, marks=pytest.mark.slow) for other in ("server", "scheduler"))]
+)
 def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool, tmp_path: Path) -> None:
     job = prepared(**STATEFUL, checkpoint={"rounds": 1}, resources={"hosts": 2})
     expected, _ = run_on_hosts(prepared(**STATEFUL), 1)

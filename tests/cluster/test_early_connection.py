@@ -60,7 +60,7 @@ def run(out: Path, **changes: Any) -> None:
     rayfl.run(tables, out=out, console=Console(quiet=True))
 
 
-def test_what_is_wrong_is_told_while_ray_still_starts_and_the_next_connection_waits_for_its_end(
+def test_errors_are_reported_while_ray_still_starts_and_the_next_connection_waits_for_its_end(
     pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pretend_ray.may_connect.clear()
@@ -132,9 +132,7 @@ def test_ctrl_c_while_the_run_is_prepared_ends_ray(
     assert pretend_ray.asked == ["connect", "shutdown"]
 
 
-def test_what_is_wrong_with_the_scenario_is_told_before_what_is_wrong_with_ray(
-    pretend_ray: PretendRay, tmp_path: Path
-) -> None:
+def test_errors_in_the_scenario_are_reported_before_those_of_ray(pretend_ray: PretendRay, tmp_path: Path) -> None:
     pretend_ray.fails = ResourceError("no Ray cluster to work with")
     with pytest.raises(ScenarioError, match="nothing_like_it"):
         run(tmp_path, model="nothing_like_it")
@@ -176,7 +174,7 @@ def test_a_connected_program_does_not_connect_again(pretend_ray: PretendRay, mon
     assert pretend_ray.asked == []
 
 
-def test_what_ray_says_before_the_run_has_a_folder_is_in_its_file(
+def test_early_output_of_ray_is_in_the_runs_log(
     pretend_ray: PretendRay, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with connecting(None, dashboard=False) as early:

@@ -58,7 +58,7 @@ def test_a_trial_without_room_is_told_how_to_reserve_it() -> None:
     assert "or run with backend='inline'" in found
 
 
-def test_what_a_trial_has_itself_is_not_free_although_rays_figures_follow_later(
+def test_resources_of_the_trial_itself_are_not_free_although_rays_figures_lag(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     group = placement_group([{"CPU": 3}])

@@ -44,7 +44,7 @@ def test_a_share_of_a_gpu_lies_on_one_gpu(share: float, gpus: float, hosts: int)
     assert hosts_that_fit(asked, 100, [idle(64, gpus)]) == hosts
 
 
-def test_what_others_use_is_not_counted() -> None:
+def test_resources_used_by_others_are_not_counted() -> None:
     assert hosts_that_fit(resources(), 100, BUSY) == 2
 
 

@@ -39,9 +39,10 @@ STEPLESS = FEDERATED | {"name": "stepless", "algorithm": "qfedsgd", "local": {}}
 
 @pytest.mark.parametrize(
     ("hosts", "phases"),
-    [pytest.param(1, [PRETRAIN, STEPLESS], marks=pytest.mark.slow), (3, [PRETRAIN, FEDERATED, STATEFUL])],
+    [(1, [PRETRAIN, STEPLESS]), (3, [PRETRAIN, FEDERATED, STATEFUL])],
     ids=["1", "3"],
 )
+@pytest.mark.slow
 def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int, phases: list[dict[str, Any]]) -> None:
     expected, expected_events = run_on_hosts(prepared(phases=phases), 1)
     model, events, described = run_on_ray(phases=phases, **with_resources(hosts=hosts))

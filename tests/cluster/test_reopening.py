@@ -41,6 +41,7 @@ def run(backend: Literal["ray", "inline"], hosts: int = 1, leaves: int | None = 
     return rayfl.run(scenario, backend=backend, callbacks=callbacks, console=Console(quiet=True), **how)
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_on_other_hosts_and_on_the_other_backend_with_the_bits_of_an_undisturbed_one(
     tmp_path: Path,
 ) -> None:

@@ -73,6 +73,7 @@ def test_other_resources_take_other_hosts_for_which_the_first_make_room(session:
     assert not set(before) & set(hosts_of(session))
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_nothing_to_the_next(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -144,7 +145,7 @@ def test_inline_sessions_need_no_ray(tmp_path: Path) -> None:
         rayfl.Session(backend="dask")  # type: ignore[arg-type]
 
 
-def test_what_trials_of_one_process_share_is_theirs_alone() -> None:
+def test_trials_of_one_process_share_workers_with_no_other() -> None:
     from rayfl.cluster.kept_cluster import cluster_of_trials
 
     assert "ray.tune" not in sys.modules or cluster_of_trials() is None

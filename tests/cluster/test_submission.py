@@ -284,7 +284,7 @@ def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_
 
 
 @pytest.mark.slow
-def test_what_cannot_be_run_is_said_at_once(cluster: str, tmp_path: Path) -> None:
+def test_a_scenario_that_cannot_run_is_rejected_at_once(cluster: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
         submit(tmp_path, scene={"callbacks": ["early_stoping"]})
     with pytest.raises(ResourceError, match="do not fit the Ray cluster"):

@@ -105,6 +105,7 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.Capt
         ("grid fedbug_table_4_t\t", ["grid", "fedbug_table_4_tiny_imagenet"]),
     ],
 )
+@pytest.mark.quick_third
 def test_the_tab_key_completes_words(terminal: Terminal, typed: str, arguments: list[str]) -> None:
     terminal.type(f"rayfl {typed}\n")
     terminal.wait_for("<ran>")

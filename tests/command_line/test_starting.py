@@ -18,7 +18,7 @@ from rayfl.errors import ScenarioError
 from rayfl.resolution import resolve
 
 
-def test_what_new_writes_runs_at_once(
+def test_the_files_of_new_run_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_picture: None
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -177,7 +177,7 @@ def test_a_wrong_phase_in_a_users_quick_table_is_an_error(folder: Path) -> None:
         ("data.nam = 3", "_base", r"scenario 'mine':\ndata.nam: unknown key; did you mean 'name'"),
     ],
 )
-def test_what_is_wrong_with_a_base_is_said_with_the_file(text: str, base: str, message: str, folder: Path) -> None:
+def test_errors_in_a_base_name_the_file(text: str, base: str, message: str, folder: Path) -> None:
     with pytest.raises(ScenarioError, match=message):
         load_scenario(over(folder, text, base))
 

@@ -187,7 +187,7 @@ def test_only_the_named_key_changes() -> None:
     ],
     ids=lambda text: text[:60],
 )
-def test_what_cannot_be_overridden_is_said(override: str, message: str) -> None:
+def test_errors_name_keys_that_cannot_be_overridden(override: str, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         load_scenario(TABLES, [override])
 

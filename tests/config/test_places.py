@@ -53,7 +53,7 @@ def test_a_base_and_the_command_line_change_single_keys() -> None:
         ({"owners": {"places": [[0, 4]]}, "partition": "iid"}, r"data\.owners: has no effect with partition 'iid'"),
     ],
 )
-def test_what_makes_no_sense_is_rejected_in_a_line(given: dict[str, Any], message: str) -> None:
+def test_nonsense_is_rejected_in_one_line(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message) as raised:
         scenario([], **given)
     assert len(str(raised.value).splitlines()) == 2, "the scenario's name, then one line"

@@ -77,6 +77,6 @@ def test_of_rounds_and_until_the_last_one_given_wins(overrides: Any, expected: d
         ([{"rounds": 0}, {"rounds": 0}], "phases: none of them has any rounds$"),
     ],
 )
-def test_what_does_not_fit_is_said(lengths: list[dict[str, Any]], message: str) -> None:
+def test_errors_name_values_that_do_not_fit(lengths: list[dict[str, Any]], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         rounds(*lengths)

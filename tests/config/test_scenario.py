@@ -134,7 +134,7 @@ scenarios = st.builds(
 
 @settings(max_examples=40)
 @given(scenarios)
-def test_what_is_written_out_loads_as_an_equal_scenario(scenario: Scenario) -> None:
+def test_a_written_scenario_loads_as_an_equal_scenario(scenario: Scenario) -> None:
     again = load_scenario(tomllib.loads(scenario.to_toml()))
     assert again == scenario
     assert again.to_toml() == scenario.to_toml()

@@ -24,7 +24,7 @@ def _extensions(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a.css", '@import "https://example.org/a.css";'),
     ],
 )
-def test_what_a_page_loads_from_another_host_is_found(name: str, text: str, tmp_path: Path) -> None:
+def test_requests_to_other_hosts_are_found_in_a_page(name: str, text: str, tmp_path: Path) -> None:
     from extensions.offline import loaded_from_elsewhere
 
     (tmp_path / name).write_text(text)

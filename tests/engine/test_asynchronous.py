@@ -202,7 +202,7 @@ def test_one_client_at_a_time_that_replaces_the_model_is_a_relay(traced: dict[st
     assert_equal(flat(model, vector), w, PLAIN)
 
 
-def test_who_drops_out_is_sent_a_model_and_makes_room(traces: str, traced: dict[str, Any]) -> None:
+def test_a_dropout_is_sent_a_model_and_makes_room(traces: str, traced: dict[str, Any]) -> None:
     job, model = made(traced | {"dropout": {"file": traces}})
     vector, events = run_on_hosts(job, 2)
     expected, times, _ = simulated(job, 5, 2, adds(root), SILENT)
@@ -376,7 +376,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("algorithm", "phase", "complaint"), REFUSED, ids=[case[2][:60] for case in REFUSED])
-def test_what_asynchrony_cannot_carry_is_rejected_by_name(
+def test_options_that_do_not_work_asynchronously_are_rejected_by_name(
     algorithm: Any, phase: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ScenarioError, match=complaint):

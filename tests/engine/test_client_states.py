@@ -118,7 +118,7 @@ def test_a_commit_that_is_repeated_does_nothing(new: New) -> None:
     assert torch.equal(states.kept(3, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
 
 
-def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_up(new: New) -> None:
+def test_state_of_one_round_may_be_lost_with_the_host_and_does_not_pile_up(new: New) -> None:
     states = new()
     states.open(1, FIRST, 0, None, CPU)
     states.stage(1, 1, {"loss": torch.ones(1)})
@@ -129,7 +129,7 @@ def test_what_only_its_round_needs_may_be_lost_with_the_host_and_does_not_pile_u
     assert 1 not in states._staged
 
 
-def test_what_rounds_that_are_open_at_once_stage_is_kept_apart(new: New) -> None:
+def test_states_of_rounds_open_at_once_are_kept_apart(new: New) -> None:
     states = new()
     for index, client in ((FIRST, 1), (SECOND, 2)):
         states.open(client, index, 0, NEW, CPU)
@@ -150,7 +150,7 @@ def test_a_snapshot_has_nothing_of_an_earlier_phase(new: New) -> None:
     assert store.read(entry.stored).keys() == {"account"}
 
 
-def test_what_is_kept_through_the_run_is_of_the_round_that_last_carried_it_on(new: New) -> None:
+def test_state_kept_through_the_run_is_that_of_the_last_round_that_used_it(new: New) -> None:
     states = new()
     states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
     states.commit(FIRST, [3], {"previous": "phase", "account": "run"})

@@ -296,7 +296,7 @@ IID = {"name": f"{HERE}:blobs", "clients": 4, "partition": "iid"}
         ),
     ],
 )
-def test_what_has_no_meaning_is_rejected(evaluation: dict[str, Any], data: dict[str, Any], complaint: str) -> None:
+def test_meaningless_options_are_rejected(evaluation: dict[str, Any], data: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint) as caught:
         prepared(evaluation, data=data)
     assert "\n" not in str(caught.value)

@@ -83,7 +83,8 @@ class Drawing(FedAvg):
 
 
 @pytest.mark.parametrize("algorithm", [f"{__name__}:Drawing", "scaffold", "perfedavg", "moon", "ditto"])
-def test_what_is_not_stacked_has_the_same_bits_in_groups_of_any_size_on_any_number_of_hosts(algorithm: str) -> None:
+@pytest.mark.quick_third
+def test_unstacked_training_has_the_same_bits_in_groups_of_any_size_on_any_number_of_hosts(algorithm: str) -> None:
     model = {"name": f"{__name__}:DroppingOut"}
     expected, events = run_on_hosts(images(1, model, algorithm=algorithm), 1)
     for at_once, hosts in ((3, 1), (8, 2)):
@@ -92,7 +93,7 @@ def test_what_is_not_stacked_has_the_same_bits_in_groups_of_any_size_on_any_numb
         assert without_clock(seen) == without_clock(events)
 
 
-def test_what_an_algorithm_draws_is_the_same_beside_stacked_training() -> None:
+def test_random_draws_of_an_algorithm_are_the_same_beside_stacked_training() -> None:
     drawn = []
     for at_once in (1, 3):
         _, events = run_on_hosts(images(at_once, MLP, algorithm=f"{__name__}:Drawing"), 1)
@@ -175,7 +176,7 @@ class Meddling(FedAvg):
         return (yield from super().client_update(client, model))
 
 
-def test_who_changes_what_all_clients_were_sent_is_told_from_those_beside_it() -> None:
+def test_the_client_that_changes_a_shared_message_is_told_from_its_neighbours() -> None:
     with pytest.raises(ClientError, match=f"^client {COHORT[-1]} .*modified a vector that was sent to all"):
         run_on_hosts(images(8, MLP, algorithm=f"{__name__}:Meddling"), 1)
 

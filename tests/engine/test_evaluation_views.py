@@ -220,7 +220,7 @@ def test_views_are_for_tasks_that_compare_them_and_augment_for_the_others(augmen
         ("Raising", {}, r"task '.*Raising' on two test samples raised KeyError: 'no bank'"),
     ],
 )
-def test_what_evaluation_cannot_read_is_told_before_anything_starts(
+def test_samples_that_evaluation_cannot_read_are_reported_before_the_start(
     task: str, data: dict[str, Any], complaint: str
 ) -> None:
     data = {"name": "handwriting", "clients": 6, "source": "generated", **data}

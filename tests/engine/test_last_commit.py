@@ -55,6 +55,7 @@ class _LateBackend(InlineBackend):
 
 
 @pytest.mark.parametrize("phases", [[PRETRAIN], [FEDERATED], [PRETRAIN, FEDERATED]], ids=["relay", "parallel", "both"])
+@pytest.mark.quick_third
 def test_the_committed_round_is_the_last_one_when_the_events_are_over(phases: list[dict[str, Any]]) -> None:
     job = prepared(phases=phases)
     server = Server(job.scenario, job.initial_models, job.num_clients)

@@ -159,7 +159,7 @@ def refusal(local: dict[str, Any], **phase: Any) -> str:
     ],
     ids=str,
 )
-def test_what_cannot_be_an_optimizer_is_rejected(optimizer: Any, complaint: str) -> None:
+def test_only_optimizers_are_accepted(optimizer: Any, complaint: str) -> None:
     assert refusal({"optimizer": optimizer}).startswith(f"phases.p.local.optimizer{complaint}")
 
 
@@ -238,7 +238,7 @@ def test_a_relay_has_no_use_for_what_fednovas_server_assumes() -> None:
     ],
     ids=str,
 )
-def test_what_local_training_cannot_be_told(local: dict[str, Any], complaint: str) -> None:
+def test_wrong_options_of_local_training_are_rejected(local: dict[str, Any], complaint: str) -> None:
     assert f"phases.p.local.{complaint}" in refusal(local)
 
 

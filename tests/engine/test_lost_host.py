@@ -34,13 +34,13 @@ def second_answers(phase: dict[str, Any], host_dies: bool) -> dict[str, np.ndarr
 
 
 @pytest.mark.parametrize("phase", [{"algorithm": "qfedavg"}, {"algorithm": "qfedsgd", "local": {"lr": 0.1}}])
-def test_what_was_kept_between_exchanges_is_computed_again_with_the_same_bits(phase: dict[str, Any]) -> None:
+def test_state_kept_between_exchanges_is_computed_again_with_the_same_bits(phase: dict[str, Any]) -> None:
     whole, again = second_answers(phase, host_dies=False), second_answers(phase, host_dies=True)
     assert whole.keys() == again.keys()
     assert all(np.array_equal(whole[name], again[name]) for name in whole)
 
 
-def test_what_was_kept_from_round_to_round_is_not() -> None:
+def test_state_kept_from_round_to_round_is_not_computed_again() -> None:
     phase = {"algorithm": {"name": "qfedavg", "penalties": ["contrastive"]}}
     with pytest.raises(LostError, match="the state of client 0 after exchange 0 of round 1 is lost"):
         second_answers(phase, host_dies=True)

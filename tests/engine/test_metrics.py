@@ -131,6 +131,7 @@ def test_records_hold_every_metric_and_the_scenario_can_be_run_again(tmp_path: P
     assert again.metrics.drop_columns(["seconds"]).equals(result.metrics.drop_columns(["seconds"]))
 
 
+@pytest.mark.slow
 def test_any_metric_can_be_the_headline(tmp_path: Path) -> None:
     text = _shown(tmp_path, evaluation=EVALUATION | {"headline": "calibration_error", "every": 1})
     assert "best test calibration error" in text
@@ -168,7 +169,7 @@ def test_a_task_that_compares_views_gets_other_augmentations_of_the_same_samples
     assert flipped > 0.3 * sum(len(x) for x, _ in views)
 
 
-def test_what_a_users_metric_raises_is_told_as_its_own(tmp_path: Path) -> None:
+def test_an_exception_of_a_users_metric_is_reported_as_its_own(tmp_path: Path) -> None:
     with pytest.raises(RayflError, match=r"(?s)metric 'broken' raised.*LookupError: no such bin") as caught:
         run(tmp_path, evaluation={"every": 3, "metrics": [f"{HERE}:broken"]})
     assert not isinstance(caught.value, ClientError)

@@ -43,7 +43,7 @@ def refused(complaint: str, phase: dict[str, Any], participation: Any, algorithm
 
 
 @pytest.mark.parametrize("key", ["deadline_s", "over_selection", "quorum"])
-def test_what_counts_answers_needs_devices(key: str) -> None:
+def test_options_that_count_answers_need_devices(key: str) -> None:
     refused(rf"^phases.federated.{key}: has no effect without simulated devices, since all clients", {key: 3}, None)
 
 
@@ -107,7 +107,9 @@ def test_what_counts_answers_needs_devices(key: str) -> None:
         ),
     ],
 )
-def test_what_has_no_effect_or_meaning(phase: dict[str, Any], participation: dict[str, Any], complaint: str) -> None:
+def test_options_without_effect_or_meaning_are_rejected(
+    phase: dict[str, Any], participation: dict[str, Any], complaint: str
+) -> None:
     refused(complaint, phase, participation)
 
 

@@ -165,6 +165,8 @@ def test_a_users_personal_model_of_another_length_is_named() -> None:
         ),
     ],
 )
-def test_what_has_no_personal_models_is_rejected(algorithm: str, changes: dict[str, Any], complaint: str) -> None:
+def test_algorithms_without_personal_models_are_rejected(
+    algorithm: str, changes: dict[str, Any], complaint: str
+) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         prepared(algorithm, PLAIN, **changes)

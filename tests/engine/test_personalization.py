@@ -30,6 +30,7 @@ def last_evaluation(hosts: int = 1, **evaluation: object) -> tuple[np.ndarray, S
     return model, job.result.store, [event for event in events if isinstance(event, Evaluated)][-1]
 
 
+@pytest.mark.slow
 def test_a_client_takes_all_its_steps_however_few_samples_it_has() -> None:
     one_pass = {"batch_size": "full", "lr": 0.2}
     _, _, by_steps = last_evaluation(personalize=one_pass | {"steps": 4})

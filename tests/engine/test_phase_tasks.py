@@ -114,6 +114,7 @@ def test_it_gives_the_same_bits_and_scores_on_any_number_of_hosts() -> None:
 
 @pytest.mark.parametrize("algorithm", ["scaffold", "ditto", "feddyn", {"name": "fedavg", "server_optimizer": "adam"}])
 @pytest.mark.parametrize("stop", [2, 3, 4])
+@pytest.mark.quick_third
 def test_it_goes_on_from_a_snapshot_on_either_side_of_the_border(algorithm: Any, stop: int) -> None:
     """State of a phase, which is laid out as its model, is gone in the next one."""
     job, _ = made([{**PRETRAIN, "algorithm": algorithm}, {**FINETUNE, "algorithm": algorithm}])
@@ -303,7 +304,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         ),
     ],
 )
-def test_what_does_not_fit_is_told_by_its_key(
+def test_errors_name_the_key_that_does_not_fit(
     phases: list[dict[str, Any]], changes: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(ScenarioError, match=complaint):

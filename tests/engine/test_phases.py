@@ -23,6 +23,7 @@ STANDING_STILL = {"lr": 1e-30, "batch_size": 16}
     ],
     ids=lambda first: "-".join(first.values()),
 )
+@pytest.mark.quick_third
 def test_the_next_phase_starts_from_the_model_that_was_evaluated(
     first: dict[str, Any], following: dict[str, Any]
 ) -> None:

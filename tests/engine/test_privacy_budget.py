@@ -97,6 +97,7 @@ def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_o
     [("parallel", {}), ("parallel", {"transforms": [{"name": "top_k", "share": 0.3}]}), ("relay", {})],
     ids=["parallel", "parallel with client states", "relay"],
 )
+@pytest.mark.quick_third
 def test_a_cohort_without_budget_is_a_round_without_participants_while_others_can_afford_an_update(
     schedule: str, hosts: int, keeping: dict[str, Any]
 ) -> None:
@@ -152,7 +153,7 @@ def test_a_run_can_stop_instead_before_the_first_update_that_would_exceed_it() -
     assert np.array_equal(run_on_hosts(shorter, 2)[0], model)
 
 
-def test_what_is_under_way_counts_as_spent(leaving_out: Job) -> None:
+def test_updates_under_way_count_as_spent(leaving_out: Job) -> None:
     """On Ray, rounds are submitted before earlier ones are over; who takes part must not depend on it."""
     scenario, plans = leaving_out.scenario, plan_phases(leaving_out.scenario)
     drawn = {round: [int(client) for client in stream(5, "test", round).permutation(5)[:3]] for round in range(4, 34)}
@@ -184,6 +185,7 @@ def sum_of_nothing() -> Any:
 
 
 @pytest.mark.parametrize("round", [1, 3, 6, 9])
+@pytest.mark.quick_third
 def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_interrupted(
     round: int, leaving_out: Job
 ) -> None:

@@ -56,6 +56,7 @@ def alone(client: int) -> dict[str, Any]:
 @pytest.mark.parametrize("network", ["lenet5", "cnn_fashion_mnist"])
 @pytest.mark.parametrize("batch_size", [3, 16, 64])
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # Opacus' own
+@pytest.mark.quick_third
 def test_a_client_update_is_a_plain_opacus_loop(network: str, batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same batches with the same noise; some batches are empty, and with 64 the client has fewer samples."""
     scene = {"data": {"name": "handwriting", "clients": 4}, "model": {"name": network}}
@@ -138,6 +139,7 @@ ALGORITHMS: list[Any] = [
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
+@pytest.mark.quick_third
 def test_without_noise_and_bound_full_batches_train_as_without_privacy(algorithm: Any) -> None:
     meta = isinstance(algorithm, dict) and algorithm["name"] == "fedmeta"
     local = {"lr": 0.1} if meta else FULL
@@ -217,6 +219,7 @@ VARIANTS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
+@pytest.mark.quick_third
 def test_the_bits_do_not_depend_on_the_number_of_hosts(variant: dict[str, Any]) -> None:
     local = {"epochs": 2, "batch_size": 4, "lr": 0.1}
     model, events = run_on_hosts(job(DP, local, **variant), 1)
@@ -248,7 +251,7 @@ def test_secure_noise_and_batches_never_repeat(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_who_is_drawn_changes_no_draw_of_the_others_where_noise_is_secure(
+def test_with_secure_noise_a_drawn_sample_changes_no_draw_of_the_others(
     secure: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Augmentations and dropout by the seed, one after the other, would tell the others' gradients who came before."""
@@ -268,6 +271,7 @@ def test_who_is_drawn_changes_no_draw_of_the_others_where_noise_is_secure(
 
 
 @pytest.mark.parametrize("optimizer_name", ["adam", "adamw", "rmsprop", "muon"])
+@pytest.mark.quick_third
 def test_other_optimizers_step_behind_the_noise(optimizer_name: str) -> None:
     chosen = {"name": optimizer_name, "others": "sgd"} if optimizer_name == "muon" else optimizer_name
     local = {**FULL, "optimizer": chosen, "lr": 0.01}
@@ -288,7 +292,7 @@ def test_unfreezing_leaves_what_is_frozen_without_noise(order: str) -> None:
     assert all(np.any(moved[slot.offset : slot.end]) for slot in layout)
 
 
-def test_what_does_not_train_has_no_noise() -> None:
+def test_frozen_parameters_have_no_noise() -> None:
     made = job(DP, {"epochs": 2, "batch_size": 4, "lr": 0.1}, train="head")
     moved = trained(made) - made.workloads[0].initial.vector
     changed = {slot.name: bool(moved[slot.offset : slot.end].any()) for slot in made.workloads[0].initial.layout}
@@ -376,6 +380,7 @@ def test_shuffled_batches_are_those_of_training_without_privacy() -> None:
     ],
     ids=str,
 )
+@pytest.mark.quick_third
 def test_every_mechanism_is_charged(algorithm: Any, expected: dict[tuple[str, float], int]) -> None:
     local = {"epochs": 2, "batch_size": 4, "lr": 0.1}
     made = job(DP, local, algorithm=algorithm, rounds=1, cohort={"explicit": [[4, 7]]})

@@ -37,7 +37,7 @@ def store(server: ObjectStore) -> RemoteStore:
     return RemoteStore(RemoteFolder(server.uri("states")))
 
 
-def test_what_another_process_writes_is_read_here_bit_by_bit(store: RemoteStore) -> None:
+def test_states_written_by_another_process_are_read_bit_by_bit(store: RemoteStore) -> None:
     """As hosts do, which get the store without credentials, and look for them themselves."""
     sent = pickle.dumps(store)
     assert all(secret.encode() not in sent for secret in CREDENTIALS.values())

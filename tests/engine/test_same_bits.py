@@ -100,6 +100,7 @@ RELAYED: list[Any] = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=repr)
+@pytest.mark.quick_third
 def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(variant: dict[str, Any]) -> None:
     """Clients come back in later rounds; in the last phase they also thaw, and share nothing with the phase before."""
     algorithm = variant["algorithm"]

@@ -100,7 +100,7 @@ def job(schedule: str) -> Any:
     return prepared(phases=[FEDERATED | {"schedule": f"{HERE}:{schedule}"}])
 
 
-def test_what_a_schedule_of_a_users_own_raises_is_reported_as_theirs() -> None:
+def test_an_exception_of_a_users_schedule_is_reported_as_theirs() -> None:
     with pytest.raises(RayflError, match=r"schedule 'Raising': submit\(\) raised LookupError: nothing to submit\n"):
         run_on_hosts(job("Raising"), 1)
 

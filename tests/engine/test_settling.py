@@ -100,7 +100,7 @@ def stopped_at(round: int, job: Job) -> tuple[np.ndarray, list[Event]]:
 
 @pytest.mark.parametrize("phase", [PLAIN, RELAY | {"rounds": 4}], ids=["parallel", "relay"])
 @pytest.mark.parametrize("every", [1, 100])
-def test_what_is_under_way_when_a_round_is_made_the_last_is_dropped(phase: dict[str, Any], every: int) -> None:
+def test_updates_under_way_are_dropped_when_a_round_is_made_the_last(phase: dict[str, Any], every: int) -> None:
     model, events = stopped_at(2, prepared(**tables(phases=[phase], evaluation={"every": every})))
     shorter = prepared(**tables(phases=[phase | {"rounds": 2}], evaluation={"every": every}))
     expected, expected_events = run_on_hosts(shorter, 1)
@@ -109,7 +109,7 @@ def test_what_is_under_way_when_a_round_is_made_the_last_is_dropped(phase: dict[
 
 
 @pytest.mark.parametrize("schedule", ["parallel", "relay"])
-def test_what_goes_wrong_after_the_last_round_is_not_seen_even_where_a_relays_chain_is_broken(
+def test_errors_after_the_last_round_are_not_seen_even_where_a_relays_chain_is_broken(
     schedule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rayfl.engine.schedules.relay.LONGEST_CHAIN", 5)  # ends amid the third round, behind client 5

@@ -77,6 +77,7 @@ def snapshot_after(round: int, hosts: int, store: StateStore) -> RunSnapshot:
 
 
 @pytest.mark.parametrize("round", range(1, ROUNDS + 1))
+@pytest.mark.quick_third
 def test_a_run_that_goes_on_from_any_round_on_other_hosts_ends_with_the_same_bits(
     round: int, uninterrupted: tuple[np.ndarray, list[Event]], tmp_path: Path
 ) -> None:

@@ -84,6 +84,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
 
 @pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
+@pytest.mark.quick_third
 def test_a_round_is_that_of_one_by_one_and_has_the_same_bits_on_any_number_of_hosts(
     stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_round_is_that_of_one_by_one_and_has_the_same_bits_on_any_number_of_ho
 
 @pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
+@pytest.mark.quick_third
 def test_a_round_from_states_that_others_left_is_that_of_one_by_one(
     stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
 ) -> None:
@@ -149,7 +151,7 @@ def test_terms_and_weight_decay_of_each_client_are_its_own() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-def test_what_is_not_plain_sgd_on_the_whole_of_a_plain_network_is_left_to_others() -> None:
+def test_only_plain_sgd_on_the_whole_of_a_plain_network_is_stacked() -> None:
     bench = Bench(model=MLP)
     parts: Any = bench.model, None, bench.task, None
     plain, request = bench.client(3, LOCAL), LocalTraining(bench.initial)

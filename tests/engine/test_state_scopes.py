@@ -99,7 +99,7 @@ class Forgetting(LocalTrainingAlgorithm):
 KNOWN: list[bool] = []
 
 
-def test_what_a_client_dropped_is_gone() -> None:
+def test_a_dropped_state_is_gone() -> None:
     KNOWN.clear()
     run_on_hosts(prepared(phases=[phase("p", f"{__name__}:Forgetting", rounds=4)], **PEOPLE), 1)
     assert KNOWN == [False, False, True, True] * 2

@@ -136,6 +136,7 @@ def evaluations(name: str, hosts: int, phase: dict[str, Any], local: dict[str, A
     [{"cohort": 4}, {"schedule": "relay", "cohort": 4}, {"schedule": "central"}],
     ids=["parallel", "relay", "central"],
 )
+@pytest.mark.quick_third
 def test_a_task_is_learned_and_scored_alike_on_any_number_of_hosts(name: str, phase: dict[str, Any]) -> None:
     one, three = evaluations(name, 1, phase), evaluations(name, 3, phase)
     assert one == three
@@ -145,6 +146,7 @@ def test_a_task_is_learned_and_scored_alike_on_any_number_of_hosts(name: str, ph
 
 
 @pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
+@pytest.mark.quick_third
 def test_every_algorithm_trains_what_is_no_classification(algorithm: str) -> None:
     local = supported(algorithm, {"epochs": 2, "batch_size": 8, "lr": 0.05})
     for name in ("vectors", "tags"):

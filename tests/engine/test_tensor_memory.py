@@ -29,7 +29,7 @@ actions = st.lists(st.tuples(shapes, st.sampled_from(DTYPES)) | st.integers(0, 2
 
 @settings(max_examples=150, deadline=None)
 @given(actions=actions, budget=st.integers(0, 1000))
-def test_whatever_is_kept_and_dropped_comes_back_as_it_was_and_memory_stays_in_its_budget(
+def test_any_kept_tensors_come_back_unchanged_and_memory_stays_in_its_budget(
     actions: list[tuple[list[int], torch.dtype] | int], budget: int
 ) -> None:
     memory, kept = TensorMemory(budget), list[tuple[torch.Tensor, KeptTensor]]()
@@ -50,7 +50,7 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and torch.equal(one, other)
 
 
-def test_what_does_not_fit_goes_to_disk_until_something_in_memory_is_dropped() -> None:
+def test_tensors_over_budget_go_to_disk_until_memory_is_freed() -> None:
     memory = TensorMemory(32)
     first = memory.keep(torch.ones(6))
     second = memory.keep(torch.ones(6))
@@ -85,7 +85,7 @@ def test_a_tensor_on_disk_is_that_of_one_in_memory_whatever_its_layout() -> None
 
 
 @pytest.mark.parametrize("budget", [0, 1000])
-def test_what_was_kept_and_what_is_read_are_copies(budget: int) -> None:
+def test_kept_and_read_tensors_are_copies(budget: int) -> None:
     tensor = torch.ones(3)
     kept = TensorMemory(budget).keep(tensor)
     tensor.zero_()

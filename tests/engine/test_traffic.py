@@ -79,7 +79,7 @@ def test_which_model_is_evaluated_costs_clients_nothing(algorithm: str, eval_mod
     assert total([phase | {"eval_model": eval_model}], **PEOPLE) == total([phase], **PEOPLE)
 
 
-def test_what_the_server_does_with_its_own_samples_moves_nothing() -> None:
+def test_training_on_the_servers_samples_has_no_traffic() -> None:
     local = {"steps": 2, "lr": 0.1}
     data = {"data": {"name": "tests.algorithms.scene:people", "server_share": 0.3}}
     phase = FEDERATED | {"rounds": 3, "cohort": 5, "algorithm": {"name": "coprefl", "queries": "server"}}

@@ -105,6 +105,7 @@ def test_a_relay_too_takes_weights_over_by_name() -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
+@pytest.mark.quick_third
 def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     job = two_workloads()
     scheduler, server = cast(job, 2)

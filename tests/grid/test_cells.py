@@ -96,7 +96,7 @@ def test_an_unfinished_run_is_begun_again_in_an_empty_folder(grid: Grid, tmp_pat
     assert cell.finished()
 
 
-def test_what_an_unfinished_run_left_stays_until_it_is_begun_again(grid: Grid, tmp_path: Path) -> None:
+def test_files_of_an_unfinished_run_stay_until_it_begins_again(grid: Grid, tmp_path: Path) -> None:
     first, second, *_ = cells_of(grid, tmp_path)
     second.folder.mkdir(parents=True)
     (second.folder / LOG).write_text("error: why it failed")

@@ -124,7 +124,7 @@ def test_a_cell_whose_checkpoint_is_damaged_begins_again(
     assert "warning: the run starts over: " in (cell.folder / LOG).read_text()
 
 
-def test_what_is_left_of_another_scenario_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_of_another_scenario_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     interrupt(cell_of(tmp_path, **{"phases.federated.local.lr": 0.1}), monkeypatch)
     cell = cell_of(tmp_path)
     (cell.folder / "stray").touch()

@@ -215,7 +215,7 @@ def test_folder_names_keep_letters_of_any_script() -> None:
         ({"scenario": "shred"}, "scenario: no scenario 'shred'; did you mean 'shared'"),
     ],
 )
-def test_what_is_wrong_with_a_grid_is_said_key_by_key(changes: dict[str, Any], message: str, folder: Path) -> None:
+def test_errors_in_a_grid_name_every_key(changes: dict[str, Any], message: str, folder: Path) -> None:
     path = write(folder, **changes)
     with pytest.raises(ScenarioError) as caught:
         load_grid(path)
@@ -248,7 +248,7 @@ def test_what_is_wrong_with_a_grid_is_said_key_by_key(changes: dict[str, Any], m
         ({}, ["start.overrides.data.clients=3"], "start.overrides: no cell starts from a scenario; leave it out"),
     ],
 )
-def test_what_is_wrong_with_a_cell_is_said_with_its_name(
+def test_errors_in_a_cell_name_the_cell(
     changes: dict[str, Any], overrides: list[str], message: str, folder: Path
 ) -> None:
     grid = load_grid(write(folder, **changes))

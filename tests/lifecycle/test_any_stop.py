@@ -157,6 +157,7 @@ def _nothing_is_synced() -> Iterator[None]:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=6)
 @given(stopped=st.lists(attempts, min_size=1, max_size=3), last=attempts)
+@pytest.mark.quick_third
 def test_a_run_that_was_stopped_at_any_moment_leaves_what_an_undisturbed_one_does(
     kind: str, stopped: Sequence[Attempt], last: Attempt
 ) -> None:

@@ -84,6 +84,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
 
 
 @pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.quick_third
 def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     kind: str, store: ObjectStore, undisturbed: rayfl.Result, working: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -176,7 +177,7 @@ def test_a_run_stops_where_a_checkpoint_cannot_be_written_if_it_shall(refused: s
     assert run(resume=store.uri(name)).metrics["round"][-1].as_py() == 4
 
 
-def test_what_cannot_be_published_in_the_end_stays_and_is_named(store: ObjectStore, working: Path) -> None:
+def test_files_that_cannot_be_published_stay_and_are_named(store: ObjectStore, working: Path) -> None:
     def ends() -> None:
         store.refuses[""] = DENIED
 
@@ -295,7 +296,7 @@ def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pyte
         (lambda uri: rayfl.submit("femnist_cyclic", folder=uri), "folder: .*handles read a submitted run's records"),
     ],
 )
-def test_what_needs_a_folder_refuses_a_uri(call: Any, complaint: str) -> None:
+def test_commands_that_need_a_folder_reject_a_uri(call: Any, complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         call("s3://bucket/place")
 

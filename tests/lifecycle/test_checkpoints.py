@@ -63,7 +63,7 @@ def test_the_states_of_a_snapshot_that_is_being_written_stay_until_the_run_is_op
     assert run.kept(under_way) == [False]
 
 
-def test_what_an_old_checkpoint_shares_with_a_kept_one_stays(run: Run) -> None:
+def test_files_that_an_old_checkpoint_shares_with_a_kept_one_stay(run: Run) -> None:
     first = run.add(1)
     index = RoundIndex(0, 2, 2)
     server = ServerSnapshot(StoredServerState(index, first), {})

@@ -56,7 +56,7 @@ def test_files_come_and_go_but_for_temporary_ones_and_those_of_others(here: Path
     assert (there / "metrics.jsonl").read_text() == "{}\n{}\n"
 
 
-def test_what_has_not_changed_is_not_written_again_and_manifests_come_last(
+def test_unchanged_files_are_not_written_again_and_manifests_come_last(
     here: Path, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order: list[str] = []

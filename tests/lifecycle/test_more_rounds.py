@@ -61,6 +61,7 @@ def more(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("last", LAST)
+@pytest.mark.quick_third
 def test_a_run_that_is_extended_is_one_that_was_longer_from_the_start(last: str, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", 2, **LAST[last])
     assert more(folder, "--more", "2") == 0
@@ -88,7 +89,7 @@ def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
         ),
     ],
 )
-def test_what_depends_on_the_number_of_rounds_is_not_extended(
+def test_runs_that_depend_on_the_number_of_rounds_are_not_extended(
     changes: dict[str, Any], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = run(tmp_path, 2, **changes)

@@ -41,6 +41,7 @@ def reopened(folder: Path, job: tuple[Job, FlatModel], snapshot: Any) -> Followe
 
 
 @pytest.mark.parametrize("round", [1, 2, 3, 6, 8])
+@pytest.mark.quick_third
 def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
     round: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:

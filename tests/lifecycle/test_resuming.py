@@ -67,6 +67,7 @@ def assert_same(result: rayfl.Result, undisturbed: rayfl.Result) -> None:
 
 
 @pytest.mark.parametrize("round", range(1, ROUNDS + 1))
+@pytest.mark.quick_third
 def test_a_run_that_failed_after_any_round_goes_on_from_its_last_checkpoint(
     round: int, undisturbed: rayfl.Result, tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_run_whose_process_was_killed_resumes_without_loss(undisturbed: rayfl.
     assert_same(run(folder, resume=True), undisturbed)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_begins_again(undisturbed: rayfl.Result, tmp_path: Path) -> None:
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(tmp_path, EndsAfter(name="ends", round=5), checkpoint={"ends": False, "minutes": 0})
@@ -223,7 +225,7 @@ def test_only_the_latest_checkpoints_stay_and_only_their_states(tmp_path: Path) 
     assert all(state.name in named for state in states)
 
 
-def test_what_a_killed_writer_has_left_goes_with_a_later_checkpoint(tmp_path: Path) -> None:
+def test_leftovers_of_a_killed_writer_go_with_a_later_checkpoint(tmp_path: Path) -> None:
     states = tmp_path / "checkpoints" / "states" / "ab"
     states.mkdir(parents=True)
     for name in (".abc.safetensors.0123", "../../.round-000000001.json.0123"):

@@ -57,6 +57,7 @@ def test_steps_are_those_of_the_large_batch(
     ids=str,
 )
 @pytest.mark.parametrize("algorithm", ["fedavg", {"name": "fedprox", "mu": 0.3}, "scaffold"], ids=str)
+@pytest.mark.quick_third
 def test_accumulated_batches_train_as_the_large_one_does(algorithm: Any, more: dict[str, Any]) -> None:
     """Clients of 4 to 16 samples, so that some of the last batches are incomplete."""
     if algorithm == "scaffold" and "optimizer" in more:

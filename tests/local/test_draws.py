@@ -111,7 +111,7 @@ def test_fednova_corrects_for_steps_that_were_drawn(algorithm: str) -> None:
     ids=str,
 )
 @pytest.mark.parametrize("key", ["epochs", "steps"])
-def test_what_cannot_be_drawn_from_is_rejected(key: str, value: Any) -> None:
+def test_impossible_draws_are_rejected(key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=key) as caught:
         Local.model_validate({key: value})
     said = "must be a number (1, 2, ...), { uniform = [least, most] }, or { choices = [number, ...] }"

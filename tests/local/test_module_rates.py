@@ -80,6 +80,6 @@ def test_the_same_bits_on_any_number_of_hosts() -> None:
         ({"local": LOCAL | {"module_lr": {"first": 0}}}, r"local\.module_lr\.first"),
     ],
 )
-def test_what_makes_no_sense_is_rejected(phase: dict[str, Any], said: str) -> None:
+def test_nonsense_is_rejected(phase: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         prepared(**PEOPLE, phases=[{"name": "p", "rounds": 1, "cohort": 3} | phase])

@@ -262,7 +262,7 @@ def test_the_state_of_a_module_begins_when_it_thaws(name: str) -> None:
 
 @pytest.mark.parametrize("train", ["body", "head", ("first", "read_out")])
 @pytest.mark.parametrize("name", ["adamw", "adafactor"])
-def test_what_does_not_train_stays_as_it_is(name: str, train: Train) -> None:
+def test_frozen_parameters_stay_unchanged(name: str, train: Train) -> None:
     modules = {"body": ("first", "second"), "head": ("read_out",)}.get(str(train), train)
     local, make = WAYS[name]
     found = ours(local, train=train)

@@ -116,7 +116,7 @@ def refusal(setting: Setting, **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_what_has_no_classes_to_balance_or_no_effect_is_rejected() -> None:
+def test_orders_without_classes_or_effect_are_rejected() -> None:
     setting = PLAIN.with_local(**BALANCED)
     numbers: dict[str, Any] = {
         "data": {"name": "tests.engine.test_tasks:numbers", "clients": 12},

@@ -198,7 +198,7 @@ def test_a_view_can_only_be_split_where_there_is_something_to_split() -> None:
             two.split(share, rng)
 
 
-def test_what_is_no_request_is_rejected(bench: Bench) -> None:
+def test_only_requests_are_accepted(bench: Bench) -> None:
     def update(client: ClientContext) -> ClientUpdate[None]:
         yield bench.initial  # type: ignore[misc]
 

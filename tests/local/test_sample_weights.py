@@ -170,7 +170,7 @@ def refusal(chosen: Any, **changes: Any) -> str:
     ],
     ids=str,
 )
-def test_what_gives_no_weights_is_rejected(chosen: Any, complaint: str) -> None:
+def test_only_sample_weights_are_accepted(chosen: Any, complaint: str) -> None:
     message = refusal(chosen)
     assert message.startswith(f"phases.federated.local.sample_weights{complaint}")
     assert "\n" not in message

@@ -137,7 +137,7 @@ BODY = ("lstm", "block", "block.0", "block.1", "block.2", "norm")
     ],
     ids=["head", "body", "block.0"],
 )
-def test_what_is_frozen_keeps_its_statistics_and_computes_in_evaluation_mode(
+def test_frozen_modules_keep_their_statistics_and_compute_in_evaluation_mode(
     train: Train, moved: set[str], in_training: set[str]
 ) -> None:
     """A frozen LSTM stays in training mode without its dropout, since cuDNN goes backwards in that mode alone."""

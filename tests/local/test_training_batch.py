@@ -332,7 +332,7 @@ class SaysOtherwise(WorksOnAHost):
         return "cohort", "cohort"
 
 
-def test_what_a_host_cannot_do_without_samples_is_an_error() -> None:
+def test_requests_that_need_samples_are_an_error_without_them() -> None:
     with pytest.raises(ClientError, match="the server's work on a worker process"):
         run_on_hosts(prepared(f"{HERE}:TrainsThere", PLAIN)[0], 1)
     with pytest.raises(RayflError, match=r"exchange 1 has at='host', but `asks\(\)` returns 'cohort' for it"):

@@ -97,6 +97,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("unfreeze", WAYS.values(), ids=WAYS.keys())
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.quick_third
 def test_gradual_unfreezing(setting: Setting, unfreeze: dict[str, Any]) -> None:
     ours = trained("fedavg", setting.with_local(unfreeze=unfreeze))
     assert_equal_and_unlike(ours, fedbug(setting, **unfreeze), fedavg(setting), setting)
@@ -160,6 +161,7 @@ def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
 @pytest.mark.parametrize("order", ["bottom_up", "top_down"])
 @pytest.mark.parametrize("penalty", ["gradient", "decay"])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.quick_third
 def test_feddyn_thaws_with_its_penalties_and_remembers_the_whole_change(
     setting: Setting, penalty: str, order: str
 ) -> None:

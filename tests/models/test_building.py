@@ -80,7 +80,7 @@ def test_a_class_a_function_and_what_is_made_of_them_build_networks(name: str) -
     ],
 )
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_what_makes_no_network_is_rejected_before_it_is_called(name: str, message: str, wrapped: bool) -> None:
+def test_targets_that_make_no_network_are_rejected_before_a_call(name: str, message: str, wrapped: bool) -> None:
     if wrapped:  # the same names inside another network's options
         with pytest.raises(ScenarioError, match=re.escape(message.replace("model.name", "model.network.name"))):
             projected(name, **GIVEN)

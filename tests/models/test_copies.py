@@ -69,7 +69,7 @@ def test_they_are_carried_along_with_the_buffers() -> None:
 
 
 @pytest.mark.parametrize("head", ["keep", "fresh"])
-def test_what_a_start_lacks_of_a_copy_equals_its_original(head: Any) -> None:
+def test_parts_of_a_copy_that_a_start_lacks_equal_the_original(head: Any) -> None:
     model = FlatModel(WithTarget(), CPU)
     lacking = {name: tensor for name, tensor in state(5.0, Encoder()).items() if name.startswith("body.")}
     taken = transfer(lacking, model, head, ["head.online.*"] if head == "keep" else [])
@@ -79,7 +79,7 @@ def test_what_a_start_lacks_of_a_copy_equals_its_original(head: Any) -> None:
     assert equal(states, "head.key", "body")
 
 
-def test_what_a_start_has_of_a_copy_is_taken() -> None:
+def test_parts_of_a_copy_that_a_start_has_are_taken() -> None:
     model = FlatModel(WithTarget(), CPU)
     given = state(5.0, WithTarget()) | {name: 7 * t for name, t in state(1.0, WithTarget()).items() if "target" in name}
     states = model.state_dict(transfer(given, model).vector)

@@ -113,7 +113,7 @@ class Counter(nn.Module):
         return result
 
 
-def test_what_the_vector_does_not_carry_starts_from_its_initial_value() -> None:
+def test_tensors_outside_the_vector_start_from_their_initial_values() -> None:
     model = FlatModel(Counter(), CPU)
     x, ones = torch.ones(1, 1), torch.ones_like(model.vector)
     model.module(x)

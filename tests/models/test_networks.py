@@ -96,6 +96,7 @@ PUBLISHED = [
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options", "count"), PUBLISHED)
+@pytest.mark.quick_third
 def test_as_many_parameters_are_trained_as_published(
     name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any], count: int
 ) -> None:
@@ -206,6 +207,7 @@ def test_every_layer_with_parameters_is_called_as_a_module(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
+@pytest.mark.quick_third
 def test_fast_kernels_change_neither_names_nor_initial_values_nor_outputs(name: str) -> None:
     classes, shape, options = SMALL[name]
     torch.manual_seed(0)

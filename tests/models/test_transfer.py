@@ -93,7 +93,7 @@ def test_other_precisions_are_converted(dtype: torch.dtype) -> None:
         ),
     ],
 )
-def test_what_no_rule_covers_is_an_error_that_lists_the_names(change: dict[str, Any], message: str) -> None:
+def test_tensors_that_no_rule_covers_are_an_error_that_lists_their_names(change: dict[str, Any], message: str) -> None:
     source = {name: value for name, value in (state_of(LeNet5()) | change).items() if value is not None}
     with pytest.raises(DataError) as caught:
         transfer(source, FlatModel(LeNet5(), CPU), head="fresh", where="weights.bin")

@@ -26,7 +26,7 @@ def taken(step: Step) -> list[tuple[float, int, int]]:
     return [(update.ends, update.client, update.round) for update in step.taken]
 
 
-def test_who_has_answered_makes_room_for_the_next_candidate_who_begins_at_once() -> None:
+def test_an_answer_makes_room_for_the_next_candidate_which_begins_at_once() -> None:
     """By hand: 0 takes 2 s, 1 takes 5 s, 2 takes 4 s, two of them at a time, a step for every two answers."""
     arrivals = Arrivals(2, 2)
     first, second = run(arrivals, 2, [0, 1, 2], lasting(2, 5, 4))
@@ -36,7 +36,7 @@ def test_who_has_answered_makes_room_for_the_next_candidate_who_begins_at_once()
     assert sorted(arrivals.in_flight) == [Update(11, 1, 2)]
 
 
-def test_what_comes_at_the_same_moment_is_taken_in_by_client_number_before_anybody_begins() -> None:
+def test_simultaneous_answers_are_processed_by_client_number_before_any_client_begins() -> None:
     arrivals = Arrivals(4, 2)
     first, second, third = run(arrivals, 3, [3, 1, 2, 0], lasting(1, 1, 1, 1))
     assert (first.started, taken(first)) == ([3, 1, 2, 0], [(1, 0, 1), (1, 1, 1)])
@@ -72,7 +72,7 @@ def test_a_step_takes_the_answers_that_exist_if_no_other_client_trains() -> None
     assert (nobody.taken, len(nobody.lost), arrivals.in_flight) == ([], 2, [])
 
 
-def test_who_is_not_available_is_passed_over_until_a_later_place() -> None:
+def test_an_unavailable_client_is_passed_over_until_a_later_place() -> None:
     def begin(client: int, at: float) -> Participant | None:
         return None if client == 0 and at < 2 else Participant(client, ends=2.0)
 
@@ -81,7 +81,7 @@ def test_who_is_not_available_is_passed_over_until_a_later_place() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_updates_take_no_client_trains_twice_at_once_and_time_never_goes_back(seed: int) -> None:
+def test_for_any_durations_no_client_trains_twice_at_once_and_time_never_goes_back(seed: int) -> None:
     rng = np.random.default_rng(seed)
 
     def begin(client: int, at: float) -> Participant:

@@ -75,12 +75,14 @@ def test_bernoulli_draws_until_somebody_takes_part() -> None:
 
 
 @pytest.mark.parametrize("probability", [1e-300, 5e-324, 1e-17, 1e-6])
+@pytest.mark.quick_third
 def test_a_bernoulli_draw_ends_however_small_the_probability(probability: float) -> None:
     drawn = Counter(cohort_of(phase({"bernoulli": probability}), 0, at(round), alike(4))[0] for round in range(1, 801))
     # one of four alike: 200 expected for each, with a standard deviation of sqrt(800 * 3 / 16) = 12.2
     assert all(abs(drawn[client] - 200) < 4 * 12.2 for client in range(4))
 
 
+@pytest.mark.slow
 def test_cohorts_drawn_after_many_empty_tries_are_distributed_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the 7 cohorts of three clients that are not empty, as often as independent draws give it."""
     monkeypatch.setattr(cohort_module, "BERNOULLI_TRIES", 0)
@@ -104,6 +106,7 @@ def test_clients_drawn_by_size_are_distinct_and_repeat_with_the_seed() -> None:
     assert cohort != cohort_of(phase({"by_size": 40}), 3, at(2), sizes)
 
 
+@pytest.mark.slow
 def test_a_draw_by_size_takes_each_client_in_proportion_to_the_sizes_of_those_left() -> None:
     drawn = Counter(
         tuple(cohort_of(phase({"by_size": 2}), 0, at(round), np.array([1, 2, 5]))) for round in range(1, 4001)

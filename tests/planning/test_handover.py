@@ -28,7 +28,7 @@ def taken(own: InitialModel, fresh_head: bool) -> dict[str, float]:
     return {slot.name: float(vector[slot.offset : slot.offset + slot.size].mean()) for slot in own.layout}
 
 
-def test_what_has_the_same_name_and_shape_is_taken_and_the_rest_stays_as_initialised() -> None:
+def test_tensors_with_the_same_name_and_shape_are_taken_and_the_rest_stays_as_initialised() -> None:
     assert taken(AFTER, fresh_head=False) == {"wide": 2.0, "head.weight": 1.0, "body": 1.0}
     assert AFTER.handover(BEFORE) == Handover(("head.weight", "body"), ("wide",), ("wide", "gone"))
     assert float(AFTER.vector.min()) == 2.0

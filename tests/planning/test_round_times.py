@@ -88,7 +88,7 @@ def test_a_deadline_cuts_who_is_late_and_ends_the_round() -> None:
     assert nobody_late.simulated.seconds == 5
 
 
-def test_who_drops_out_is_missed_when_its_answer_is_due_unless_enough_others_answered_by_then() -> None:
+def test_a_dropout_is_missed_when_its_answer_is_due_unless_enough_others_answered_by_then() -> None:
     clock = Stopwatch({0: [(1, 1, 1)], 1: [(1, 6, 1)], 2: [(1, 2, 1)]}, lost={1})
     times = parallel(clock, most=3)
     assert times.counted == [0, 2]

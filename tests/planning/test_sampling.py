@@ -201,7 +201,7 @@ class Wrong(CohortSampler):
         ("state", "its state after round 1 is not plain data: option 'stream' must be text, a number,"),
     ],
 )
-def test_what_a_users_sampler_gets_wrong_is_named_as_theirs(what: str, complaint: str) -> None:
+def test_mistakes_of_a_users_sampler_are_reported_as_theirs(what: str, complaint: str) -> None:
     with pytest.raises(RayflError) as caught:
         run(job("Wrong", options={"what": what}))
     assert str(caught.value).startswith(f"sampler '{__name__}:Wrong': {complaint}")

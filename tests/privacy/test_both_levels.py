@@ -221,6 +221,7 @@ def test_rounds_without_participants_cost_clients_something_and_samples_nothing(
     assert content["clients"]["epsilon"] == pytest.approx(exact, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_level_that_one_phase_lacks_has_no_guarantee_and_the_other_keeps_its_own(tmp_path: Path) -> None:
     first, second = CASES["relay"]
     open_relay = [{key: value for key, value in first.items() if key != "dp"}, second]
@@ -259,7 +260,7 @@ def test_neither_level_changes_what_the_other_does_to_the_model(where: dict[str,
     np.testing.assert_allclose(moved(clients), moved(without("samples", clients)), atol=1e-6)
 
 
-def test_what_clients_send_is_bounded_after_the_noise_of_their_samples() -> None:
+def test_answers_are_clipped_after_the_noise_of_the_samples() -> None:
     """Noise of samples may make a change as long as it likes; a client counts for clip_norm."""
     loud = {"noise_multiplier": 1e4, "max_grad_norm": 1.0}
     one = [phase(**trains(loud), rounds=1, cohort=1, dp=central(noise_multiplier=0.0, clip_norm=0.3))]
@@ -285,7 +286,7 @@ SECURE = central(secure=True)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cohort", [4, BERNOULLI], ids=["fixed", "bernoulli"])
-def test_what_secret_cohorts_spend_is_booked_as_it_happens(cohort: Any) -> None:
+def test_spending_of_secret_cohorts_is_booked_as_it_happens(cohort: Any) -> None:
     secret = job(phase(**trains(SAMPLES), rounds=6, cohort=cohort, dp=SECURE))
     rounds = [event for event in run_on_hosts(secret, 2)[1] if isinstance(event, RoundDone)]
     assert [len(event.spent) for event in rounds] == [event.client_updates for event in rounds]

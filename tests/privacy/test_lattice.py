@@ -60,7 +60,7 @@ def test_noise_is_at_least_as_many_bounds_as_the_account_says() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 3e38])
-def test_what_has_no_norm_is_not_admitted_or_nothing(value: float) -> None:
+def test_changes_without_a_norm_are_left_out(value: float) -> None:
     values = torch.tensor([[1.0, 2.0], [value, 3e38], [0.0, 0.0]])
     steps, admitted = steps_of(Lattice(1.0, 1.0), values)
     assert admitted[[0, 2]].all()

@@ -57,6 +57,7 @@ def test_poisson_samples_and_clients_have_the_epsilon_of_integer_orders(noise: f
 
 
 @pytest.mark.parametrize(("noise", "taken", "of", "times"), [(2.0, 10, 100, 30), (4.0, 3, 12, 10)])
+@pytest.mark.quick_third
 def test_fixed_cohorts_have_the_epsilon_of_integer_orders(noise: float, taken: int, of: int, times: int) -> None:
     found = epsilon_of(history({Release(noise, "without_replacement", taken / of): times}), DELTA, "rdp", secure=True)
     expected = by_dp_accounting(
@@ -108,7 +109,7 @@ def samples(**dp: Any) -> dict[str, Any]:
         ({"noise_multiplier": 0.01}, r"phases\.p\.local\.dp: secure noise needs a noise multiplier of at least"),
     ],
 )
-def test_what_cannot_be_secure_is_rejected(dp: dict[str, Any], said: str) -> None:
+def test_options_that_cannot_be_secure_are_rejected(dp: dict[str, Any], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         prepared(**samples(**dp))
 

@@ -163,7 +163,7 @@ NOT_CALLABLE = 3
         (chosen("torch.nn:Identity"), "neither a function .* nor a class derived from torchmetrics.Metric"),
     ],
 )
-def test_what_is_no_metric_is_rejected(named: Named, complaint: str) -> None:
+def test_only_metrics_are_accepted(named: Named, complaint: str) -> None:
     with pytest.raises(ScenarioError, match=complaint):
         build_metrics([named], Classification(), CLASSES)
 

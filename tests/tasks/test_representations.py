@@ -118,7 +118,7 @@ def test_scores_of_clients_are_beside_the_same_bank() -> None:
         ({"personalize": {"steps": 1}}, "evaluation.metrics: 'knn' compares features of a single model with the"),
     ],
 )
-def test_what_does_not_fit_is_rejected(changes: dict[str, Any], message: str) -> None:
+def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message: str) -> None:
     data = {"name": "handwriting", "clients": 8, "test_share": 0.2}
     evaluation = {key: value for key, value in (BANK | changes).items() if value is not None}
     with pytest.raises(ScenarioError, match=message):

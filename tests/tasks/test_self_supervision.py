@@ -128,7 +128,7 @@ def moco(queue: int) -> dict[str, Any]:
         (moco(12), "momentum_contrast", False, "set local.drop_last = true"),
     ],
 )
-def test_what_does_not_fit_is_rejected(task: Any, model: str, drop_last: bool, message: str) -> None:
+def test_settings_that_do_not_fit_are_rejected(task: Any, model: str, drop_last: bool, message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         job(task, model, {"drop_last": drop_last})
 

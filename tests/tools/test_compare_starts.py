@@ -16,6 +16,7 @@ REPETITIONS = 3000
     ("of_tasks", "of_seeds", "rest"), [(0, 0, 1), (2, 0, 1), (0, 2, 1), (1, 1, 1), (3, 3, 1), (0.5, 0.3, 1)]
 )
 @pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.quick_third
 def test_intervals_cover_the_true_difference_in_95_percent(
     of_tasks: float, of_seeds: float, rest: float, seeds: int
 ) -> None:

@@ -23,6 +23,7 @@ FEW = {"resumed run": 4, "tiny imagenet": 2, "scenario": 6, "grid": 6}
 
 
 @pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.quick_third
 def test_damaged_files_are_read_or_rejected_by_name(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     if name == "sent140":

@@ -60,6 +60,7 @@ class Measures(Callback):
             self._used[run.round.round] = tracemalloc.get_traced_memory()[0], psutil.Process().num_fds()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phase",
     [{"schedule": "relay", "cohort": 1}, {"algorithm": "scaffold", "cohort": 2}],

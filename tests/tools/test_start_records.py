@@ -3,11 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from rayfl.grid.__main__ import main as run_grid
 from tools.start_records import main
 
 
+@pytest.mark.slow
 def test_records_have_every_round_of_the_runs_and_of_what_they_start_from(tmp_path: Path) -> None:
     chosen = ["--only", "CoPreFL, γ balanced, split by round, meta_lr 0.5/*", "--only", "Random/*"]
     given = ["--quick", "--backend", "inline", "--out", str(tmp_path), "data.source=generated"]

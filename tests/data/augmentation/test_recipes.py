@@ -79,6 +79,7 @@ def test_recipes_that_pad_before_they_normalise_are_the_same_steps_on_raw_pixels
         pytest.param("feddecorr_cifar100", "moon_cifar100", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_recipes_that_fill_with_black_require_their_normalisation(name: str, needed: str, tmp_path: Path) -> None:
     tables = {"name": "cifar100", "source": "generated", "clients": 4, "augment": [name]}
     for other in ({}, {"normalize": "feddyn_cifar100"}):

@@ -50,6 +50,7 @@ def test_unequal_clients_of_fedexp_use_every_row_once(
     assert_every_row_is_used_once(split, rows, clients)
 
 
+@pytest.mark.slow
 def test_logarithms_of_the_sizes_have_the_given_deviation() -> None:
     split = dirichlet_per_client(np.zeros(2_000_000, np.int64), 1, 1000, stream(0, "partition"), alpha=1.0, sigma=0.5)
     # The deviation of a sample of 1000 is off by sigma / sqrt(2000) = 0.011 or so.

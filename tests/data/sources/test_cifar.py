@@ -281,6 +281,7 @@ def test_two_parquet_files_raise(tmp_path: Path) -> None:
         ("cifar100", {"labels": "coarse"}, 20, "CIFAR-100, coarse labels"),
     ],
 )
+@pytest.mark.quick_third
 def test_the_stand_in_has_all_classes_and_says_so(
     tmp_path: Path, cache: Path, name: Name, options: dict[str, str], classes: int, title: str
 ) -> None:

@@ -23,6 +23,7 @@ def with_accountant(accountant: dp_accounting.PrivacyAccountant, *events: tuple[
 
 
 @pytest.mark.parametrize(("noise", "rate", "rounds"), [(1.0, 0.1, 80), (0.7, 0.25, 20), (4.0, 0.1, 900)])
+@pytest.mark.quick_third
 def test_poisson_cohorts_have_the_epsilon_of_dp_accounting(noise: float, rate: float, rounds: int) -> None:
     spent = history({Release(noise, "poisson", rate): rounds})
     event = PoissonSampledDpEvent(rate, GaussianDpEvent(noise))
@@ -40,6 +41,7 @@ def test_cohorts_of_fixed_size_have_the_epsilon_of_dp_accounting(noise: float, c
     assert epsilon_of(spent, DELTA, "rdp") == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_phases_of_different_noise_compose_as_in_dp_accounting() -> None:
     sampled, known = Release(2.0, "without_replacement", 0.1), Release(5.0, "none")
     events = (

@@ -114,7 +114,7 @@ def test_an_answer_within_the_bound_is_left_alone_and_a_longer_one_keeps_its_dir
     torch.testing.assert_close(longer.values["delta"], inside / inside.norm(), rtol=1e-6, atol=0)
 
 
-def test_what_a_phase_does_not_train_is_neither_released_nor_noised() -> None:
+def test_frozen_parameters_are_neither_released_nor_noised() -> None:
     answer = Answer(delta=torch.ones(16))
     hide_answer(mechanism(level="local"), answer, 100.0, 16, STREAMS)
     outside = [5, 6, 7, *range(10, 16)]
@@ -182,6 +182,7 @@ def test_a_round_without_clients_is_noise_alone() -> None:
 
 @pytest.mark.parametrize("changes", ALGORITHMS, ids=NAMES)
 @pytest.mark.parametrize("dp", [central(), local()], ids=["central", "local"])
+@pytest.mark.quick_third
 def test_without_noise_and_with_a_wide_bound_it_is_the_run_without_privacy(
     changes: dict[str, Any], dp: dict[str, Any]
 ) -> None:
@@ -267,6 +268,7 @@ def test_clients_say_whether_they_are_below_the_bound() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=NAMES)
+@pytest.mark.slow
 def test_the_bound_of_every_algorithm_follows_the_quantile_of_its_norms(algorithm: dict[str, Any]) -> None:
     """Steps are so short that norms hardly change, so that bounds far below and far above them must meet."""
     last = []

@@ -145,7 +145,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[said[:40] for _, said in REFUSED])
-def test_what_does_not_hide_clients_is_rejected(changes: dict[str, Any], said: str) -> None:
+def test_options_that_do_not_hide_clients_are_rejected(changes: dict[str, Any], said: str) -> None:
     chosen = {key: value for key, value in phase(**changes).items() if value is not None}
     with pytest.raises(ScenarioError, match=said):
         job(chosen)

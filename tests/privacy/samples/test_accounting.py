@@ -57,6 +57,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", ["prv", "rdp"])
+@pytest.mark.quick_third
 def test_steps_of_several_updates_and_phases_give_the_epsilon_of_opacus(name: Literal["prv", "rdp"]) -> None:
     epsilons = ClientEpsilons(Accountant(name, DELTA), num_clients=3)
     for _ in range(4):  # a first phase
@@ -74,6 +75,7 @@ def test_steps_of_several_updates_and_phases_give_the_epsilon_of_opacus(name: Li
     "history",
     [[(1.0, 0.1, 100)], [(4.0, 1.0, 20)], [(1.1, 0.07, 60), (1.7, 0.1, 20)], [(0.8, 0.02, 500), (6.0, 1.0, 3)]],
 )
+@pytest.mark.quick_third
 def test_prv_is_an_upper_bound_close_to_googles_privacy_loss_distributions(history: list[Any]) -> None:
     found = Accountant("prv", DELTA).epsilon({Mechanism(noise, rate): steps for noise, rate, steps in history})
     exact = by_google(history)
@@ -98,7 +100,7 @@ def test_the_same_mechanism_on_a_part_and_on_all_samples_is_one_history() -> Non
     assert found == pytest.approx(by_opacus("rdp", [(1.0, 0.2, 7)]), abs=1e-9)
 
 
-def test_what_all_samples_together_spend_counts_for_every_client_and_the_servers_for_none() -> None:
+def test_spending_on_pooled_samples_counts_for_every_client_and_on_the_servers_for_none() -> None:
     epsilons = ClientEpsilons(Accountant("rdp", DELTA), num_clients=2)
     own, pooled = Mechanism(1.0, 0.2), Mechanism(1.0, 0.01)
     epsilons.book({0: {own: 5}, 2: {pooled: 100}, 3: {Mechanism(0.0, 1.0): 9}})
@@ -179,6 +181,7 @@ def test_prv_is_asked_only_for_histories_that_no_other_dominates(asked: list[Any
     assert found == pytest.approx(by_opacus("prv", [(1.37, 32 / 97, 20)]), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_after_many_histories_the_bound_of_the_next_stands_for_the_rest(
     asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def epsilon(name: Name, planned: Planned, noise: float) -> float:
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 @pytest.mark.parametrize("target", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("accesses", [{Access(0.07): 20}, {Access(1.0): 20}, {Access(0.01): 600, Access(1.0): 2}])
+@pytest.mark.quick_third
 def test_epsilon_is_at_most_the_target_and_hardly_less(name: Name, target: float, accesses: dict[Access, int]) -> None:
     planned = Planned({}, accesses)
     noise = noise_of_all([planned], target, Accountant(name, DELTA))
@@ -37,7 +38,7 @@ def test_epsilon_is_at_most_the_target_and_hardly_less(name: Name, target: float
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["prv", "rdp"])
-def test_what_was_spent_before_is_part_of_it(name: Name) -> None:
+def test_earlier_spending_is_part_of_it(name: Name) -> None:
     planned = Planned({Mechanism(2.0, 0.07): 30}, {Access(0.1): 40})
     noise = noise_of_all([planned], 4.0, Accountant(name, DELTA))
     assert CLOSE * 4 <= epsilon(name, planned, noise) <= 4

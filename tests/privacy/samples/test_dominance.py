@@ -30,7 +30,7 @@ def privacy_curve(steps: Steps) -> list[float]:
     ],
     ids=str,
 )
-def test_what_dominates_costs_more_at_every_delta(one: Steps, other: Steps) -> None:
+def test_a_dominating_mechanism_costs_more_at_every_delta(one: Steps, other: Steps) -> None:
     assert dominates(one, other)
     assert (np.array(privacy_curve(one)) >= np.array(privacy_curve(other)) - 1e-3).all()
     assert one == other or not dominates(other, one)

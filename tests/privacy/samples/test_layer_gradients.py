@@ -55,7 +55,7 @@ def test_layers_of_both_kinds_of_convolution_are_compared() -> None:
     assert min(sizes) <= MOST_GROUPED_WEIGHTS < max(sizes)
 
 
-def test_what_does_not_train_has_no_gradient() -> None:
+def test_frozen_parameters_have_no_gradient() -> None:
     layer = nn.Linear(5, 3)
     layer.weight.requires_grad_(False)
     assert set(layer_gradients(layer, [torch.randn(2, 5)], torch.randn(2, 3))) == {layer.bias}

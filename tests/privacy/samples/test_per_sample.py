@@ -88,6 +88,7 @@ def test_every_shipped_network_is_compared() -> None:
     ("name", "shape", "options", "train"),
     [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in ("resnet18", "resnet34") else []) for case in NETWORKS],
 )
+@pytest.mark.quick_third
 def test_gradients_of_samples_are_those_of_a_loop_over_them(
     name: str, shape: tuple[int, ...], options: dict[str, Any], train: Train
 ) -> None:
@@ -128,7 +129,7 @@ def points(samples: int, scale: float = 1.0, seed: int = 1) -> tuple[torch.Tenso
     body=st.booleans(),
     copies=st.sampled_from([1, 3]),
 )
-def test_what_one_sample_adds_never_exceeds_the_bound(
+def test_the_contribution_of_a_sample_never_exceeds_the_bound(
     ghost: bool, scale: float, bound: float, seed: int, body: bool, copies: int
 ) -> None:
     copies = 1 if ghost else copies

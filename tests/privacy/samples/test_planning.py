@@ -231,7 +231,7 @@ BUDGET = with_dp("budget", max_epsilon=20, accountant="rdp")
         ),
     ],
 )  # fmt: skip
-def test_what_makes_no_account_is_rejected_before_anything_starts(phases: list[dict[str, Any]], message: str) -> None:
+def test_phases_without_an_account_are_rejected_before_the_start(phases: list[dict[str, Any]], message: str) -> None:
     data = {"name": "tests.user_code:pictures", "server_share": 0.2}
     with pytest.raises(ScenarioError, match=message) as caught:
         job(*phases, data=data if phases[0]["name"] == "s" else {"name": "tests.user_code:pictures"})

@@ -86,7 +86,8 @@ def test_other_samples_contribute_the_same_integers_whatever_one_of_them_holds(
 @pytest.mark.usefixtures("without_noise")
 @pytest.mark.parametrize("at_once", [64, 5])
 @pytest.mark.parametrize(("name", "shape", "options"), NETWORKS)
-def test_who_is_drawn_changes_the_sum_by_its_own_contribution_alone(
+@pytest.mark.quick_third
+def test_a_drawn_sample_changes_the_sum_by_its_contribution_alone(
     name: str, shape: tuple[int, ...], options: dict[str, Any], at_once: int
 ) -> None:
     """Amplification by sampling depends on this: batches of other sizes must be computed in the same way."""
