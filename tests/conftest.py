@@ -33,7 +33,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a Ray cluster come after all others, since a process is connected to one at most."""
+    """Moves tests that share a Ray cluster to the end, since a process joins one at most, and marks slow cases."""
     items.sort(key=lambda item: "ray_cluster" in getattr(item, "fixturenames", ()))
     for item in items:
         if item.get_closest_marker("quick_third"):

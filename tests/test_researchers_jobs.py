@@ -162,6 +162,7 @@ def test_accuracy_of_clients_alone_and_of_one_machine_with_all_samples(run: Any)
     assert alone.scenario.evaluation.client_model == "personal"
 
 
+@pytest.mark.slow
 def test_both_kinds_of_privacy(run: Any) -> None:
     of_samples = {"phases.0.local.dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0}}
     of_clients = {

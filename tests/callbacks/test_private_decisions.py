@@ -85,7 +85,7 @@ def test_public_test_samples_may_decide_and_cost_nothing(tmp_path: Path, phase: 
 
 
 @PRIVATE
-@pytest.mark.quick_third
+@pytest.mark.slow
 def test_another_cause_of_a_runs_end_is_recorded_with_the_remaining_guarantee(
     tmp_path: Path, phase: dict[str, Any], level: str
 ) -> None:

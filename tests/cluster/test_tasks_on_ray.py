@@ -37,9 +37,8 @@ TASKS = {"vectors": "regression", "tags": "multilabel", "maps": "segmentation", 
 MODELS = {"vectors": "Dense", "tags": "Dense", "maps": "Pixels", "verses": "Speller"}
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "verses" else pytest.param(name, marks=pytest.mark.slow) for name in SCENES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCENES)
 def test_a_task_has_the_same_bits_and_metrics_on_ray(name: str, tmp_path: Path) -> None:
     scenario = {
         "name": name,

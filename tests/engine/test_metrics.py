@@ -153,6 +153,7 @@ def test_a_task_of_a_users_own_trains_and_is_scored_with_its_loss() -> None:
     assert other["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_task_that_compares_views_gets_other_augmentations_of_the_same_samples() -> None:
     data = {"name": "handwriting", "clients": 8, "augment": ["flip"]}
     scene: dict[str, Any] = {"task": f"{HERE}:Agreement", "data": data}

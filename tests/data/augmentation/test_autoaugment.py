@@ -106,6 +106,7 @@ def test_magnitudes_fill_the_tenth_of_their_level() -> None:
     assert -12.1 < rotated.max() < -12
 
 
+@pytest.mark.slow
 def test_it_and_steps_before_it_get_pixels(tmp_path: Path) -> None:
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "normalize": "moon_cifar10"}
     store = build_store(

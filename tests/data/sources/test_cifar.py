@@ -295,6 +295,7 @@ def test_the_stand_in_has_all_classes_and_says_so(
     assert dataset.provenance.description.startswith(start)
 
 
+@pytest.mark.slow
 def test_coarse_and_fine_labels_of_the_stand_in_agree(tmp_path: Path, cache: Path) -> None:
     fine = _load(tmp_path, "cifar100", "generated", cache)
     coarse = _load(tmp_path, "cifar100", "generated", cache, labels="coarse")

@@ -341,6 +341,7 @@ def test_a_run_goes_on_from_a_snapshot_with_the_same_bits() -> None:
     assert going_server.committed()[1].tobytes() == whole.tobytes()
 
 
+@pytest.mark.slow
 def test_the_resolved_scenario_runs_again_with_the_same_bits() -> None:
     first = job(phase(cohort=BERNOULLI, dp=target(8.0, clip_norm=QUANTILE)))
     again = Scenario.from_tables(tomllib.loads(first.scenario.to_toml()))
