@@ -75,6 +75,7 @@ def test_a_split_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixt
         assert picture.width > 1000
 
 
+@pytest.mark.slow
 def test_rendered_images_are_drawn_beside_the_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = "clients = 4\noptions = { codes = 5, pairs = 30, test_images = 4, points = 300, size = 16"
     drawn = []

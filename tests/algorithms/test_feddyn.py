@@ -57,6 +57,7 @@ RULES = ["participants", "all", "global"]
 
 @pytest.mark.parametrize("eval_model", RULES)
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.quick_third
 def test_the_papers_form(setting: Setting, eval_model: str) -> None:
     ours = trained({"name": "feddyn", "alpha": 0.2}, setting, eval_model=eval_model)
     assert_equal_and_unlike(ours, paper(setting, 0.2, eval_model), fedavg(setting, uniform=True), setting)
@@ -64,6 +65,7 @@ def test_the_papers_form(setting: Setting, eval_model: str) -> None:
 
 @pytest.mark.parametrize("eval_model", RULES)
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.quick_third
 def test_the_codes_form(setting: Setting, eval_model: str) -> None:
     ours = trained({"name": "feddyn", "alpha": 0.2, "penalty": "decay"}, setting, eval_model=eval_model)
     assert_equal_and_unlike(ours, code(setting, 0.2, eval_model), fedavg(setting, uniform=True), setting)

@@ -94,6 +94,7 @@ def query_sgd(setting: Setting) -> Vector:
 @pytest.mark.parametrize("order", ["first", "exact"])
 @pytest.mark.parametrize("variant", ["maml", "meta_sgd"])
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.quick_third
 def test_fedmeta_is_what_autograd_through_the_inner_step_gives(setting: Setting, variant: str, order: str) -> None:
     """Clients differ in size; each counts once. `first` differs from `exact` by what the Hessian makes."""
     ours = fedmeta_of(setting, variant=variant, order=order)

@@ -144,7 +144,8 @@ def test_sinkhorn_spreads_samples_evenly() -> None:
         assert torch.allclose(sinkhorn(scores, most), plain_sinkhorn(scores, most), atol=1e-5)
 
 
-@pytest.mark.parametrize("stateful", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("stateful", [False, True])
+@pytest.mark.slow
 def test_three_rounds_are_those_of_plain_pytorch(stateful: bool) -> None:
     made = job(algorithm={"stateful": stateful})
     workload = made.workloads[0]

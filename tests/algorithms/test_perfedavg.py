@@ -86,6 +86,7 @@ def perfedavg(
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.quick_third
 def test_first_order(setting: Setting) -> None:
     ours, (expected, _) = perfedavg_of(setting), perfedavg(setting)
     assert_equal_and_unlike(ours, expected, perfedavg(setting, EXACT)[0], setting)

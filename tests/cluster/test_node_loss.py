@@ -49,7 +49,8 @@ def two_nodes(cluster: Cluster) -> Iterator[None]:
     cluster.remove_node(node, allow_graceful=False)
 
 
-@pytest.mark.parametrize(("schedule", "cohort"), [pytest.param("relay", 1.0, marks=pytest.mark.slow), ("parallel", 5)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("schedule", "cohort"), [("relay", 1.0), ("parallel", 5)])
 @pytest.mark.usefixtures("two_nodes")
 def test_a_run_survives_the_loss_of_a_node_that_held_only_hosts_with_the_same_bits(
     schedule: str, cohort: float, tmp_path: Path

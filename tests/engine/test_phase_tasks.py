@@ -141,6 +141,7 @@ def test_each_phase_is_scored_by_its_own_metrics() -> None:
     }
 
 
+@pytest.mark.slow
 def test_pretraining_teaches_its_task() -> None:
     long = {**PRETRAIN, "rounds": 30, "cohort": 12}
     _, events = run_on_hosts(made([long])[0], 1)

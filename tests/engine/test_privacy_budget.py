@@ -224,6 +224,7 @@ def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int
     assert np.array_equal(server.committed()[1], model)
 
 
+@pytest.mark.slow
 def test_central_training_spends_every_clients_budget() -> None:
     local = {"batch_size": 4, "steps": 3, **budget()}
     central = {"name": "central", "schedule": "central", "rounds": 300, "local": local}

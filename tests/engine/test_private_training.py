@@ -323,6 +323,7 @@ def test_an_update_of_empty_batches_is_noise_alone_and_has_no_loss() -> None:
 
 
 @pytest.mark.parametrize("augmentations", [1, 4])
+@pytest.mark.quick_third
 def test_the_physical_batch_size_does_not_change_the_result(augmentations: int) -> None:
     data = {"name": "handwriting", "clients": 4, "augment": ["flip", {"name": "crop", "padding": 2}]}
     scene = {"data": data, "model": {"name": "lenet5"}}

@@ -63,6 +63,7 @@ class Drifting(LocalTrainingAlgorithm):
 
 
 @pytest.mark.parametrize("hosts", [2, 3, 5])
+@pytest.mark.quick_third
 def test_model_and_metrics_are_the_same_on_any_number_of_hosts(hosts: int) -> None:
     job = prepared()
     model, events = run_on_hosts(job, 1)
@@ -77,6 +78,7 @@ def test_model_and_metrics_are_the_same_on_any_number_of_hosts(hosts: int) -> No
 
 
 @pytest.mark.parametrize("relay", ["packed", "spread"])
+@pytest.mark.quick_third
 def test_the_placement_of_a_relay_does_not_change_the_model(relay: str) -> None:
     model, _ = run_on_hosts(prepared(resources={"relay": relay}), 3)
     expected, _ = run_on_hosts(prepared(), 1)

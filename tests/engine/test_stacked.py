@@ -243,6 +243,7 @@ def test_in_float64_three_rounds_of_lenet5_agree_to_a_billionth(monkeypatch: pyt
         assert distance(one.numpy(), made.workloads[0].initial.vector) > 0.01
 
 
+@pytest.mark.slow
 def test_in_float32_it_strays_no_further_than_one_by_one_does_from_a_start_beside_its_own() -> None:
     made = job(1, LENET, 3, WILD)
     one, _ = run_on_hosts(made, 1)

@@ -58,6 +58,7 @@ def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
 
 
 @pytest.mark.parametrize(("state_after", "killed_after"), [(3, 7), (6, 7), (3, 3)])
+@pytest.mark.quick_third
 def test_records_that_a_killed_run_wrote_after_its_state_come_once(
     state_after: int, killed_after: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ ANY_SIZE: list[tuple[str, int, tuple[int, ...], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options"), ANY_SIZE)
+@pytest.mark.quick_third
 def test_inputs_of_any_size_that_fits_become_logits(
     name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:
@@ -151,6 +152,7 @@ def test_inputs_of_any_size_that_fits_become_logits(
 
 
 @pytest.mark.parametrize(("name", "classes", "shape", "options"), ANY_SIZE)
+@pytest.mark.quick_third
 def test_declared_modules_hold_all_parameters_in_order_and_the_feature_layer_returns_the_logits(
     name: str, classes: int, shape: tuple[int, ...], options: dict[str, Any]
 ) -> None:

@@ -28,6 +28,7 @@ def test_intervals_cover_the_true_difference_in_95_percent(
     assert 0.92 < inside / REPETITIONS < 0.99
 
 
+@pytest.mark.slow
 def test_intervals_over_tasks_of_shared_classes_cover_what_other_classes_would_give() -> None:
     rng, tasks, seeds, inside, narrow = np.random.default_rng(4), 10, 5, 0, 0
     for _ in range(REPETITIONS):

@@ -183,6 +183,7 @@ def test_views_for_self_supervision_draw_what_their_papers_say(
 
 
 @pytest.mark.parametrize("name", ["simsiam", "orchestra_a", "orchestra_b"])
+@pytest.mark.slow
 def test_views_for_self_supervision_are_made_of_pixels(name: str, tmp_path: Path) -> None:
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": [name], "normalize": "feddyn_cifar10"}
     store = build_store(Data.model_validate(tables), 0, tmp_path, tmp_path)

@@ -17,6 +17,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), pytest.param(200, 64, marks=pytest.mark.slow)])
+@pytest.mark.quick_third
 def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) -> None:
     train, test = coloured_digits.generate(cache, 0, classes, side)  # type: ignore[arg-type]
     written = handwriting.cached(cache, 0, coloured_digits.WRITERS, 10)
