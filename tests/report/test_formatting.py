@@ -1,6 +1,7 @@
 import pytest
 
-from rayfl.report.formatting import duration, words_of
+from rayfl.planning.headline import Headline
+from rayfl.report.formatting import duration, unit_of, words_of
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,22 @@ def test_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
 )
 def test_columns_are_called_what_they_mean(column: str, words: str) -> None:
     assert words_of(column) == words
+
+
+@pytest.mark.parametrize(
+    ("column", "metric", "is_share", "symbol"),
+    [
+        ("test_accuracy", "loss", False, "%"),
+        ("client_test_accuracy_variance_corrected", "loss", False, "%²"),
+        ("test_mean_iou", "mean_iou", True, "%"),
+        ("test_mean_iou", "loss", False, ""),
+        ("test_loss", "accuracy", True, ""),
+        ("inaccuracy", "accuracy", True, ""),
+    ],
+)
+def test_accuracies_and_a_headline_that_is_a_share_are_in_percent(
+    column: str, metric: str, is_share: bool, symbol: str
+) -> None:
+    unit = unit_of(column, Headline(metric, higher_is_better=is_share, is_share=is_share))
+    assert unit.symbol == symbol
+    assert unit.factor == {"": 1, "%": 100, "%²": 1e4}[symbol]
