@@ -16,6 +16,7 @@ from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
+from rayfl.errors import ScenarioError
 from rayfl.figures.quantities import Quantity
 from rayfl.figures.series import Series
 from rayfl.figures.styles import BAND_ALPHA, COLUMN_INCHES, EDGE_ALPHA, PAGE_INCHES, RC, LineStyle
@@ -124,8 +125,7 @@ def draw(
             margin = 0.04 * (min(high, 100) - max(low, 0))
             axes.set_ylim(max(low, -margin), min(high, 100 + margin))
     if len(styles) > 1:
-        columns = _draw_legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
-        lines = math.ceil(len(styles) / columns)
+        lines = _draw_legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
         figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
     figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
     return figure
@@ -223,7 +223,7 @@ def _mark_phases(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> N
 
 
 def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: int) -> int:
-    """One legend above all panels, in as many columns as fit; returns their number."""
+    """One legend above all panels, in as many columns as fit; returns its number of lines of text."""
     handles = [
         Line2D(
             [],
@@ -239,16 +239,24 @@ def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: i
         for look in styles.values()
     ]
 
-    def made(columns: int) -> Legend:
-        legend = figure.legend(handles, list(styles), loc="outside upper center", ncols=columns)
+    def made(labels: Sequence[str], columns: int) -> Legend | None:
+        """The legend if it fits into the figure."""
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns)
         for text in legend.get_texts():
             text.set_parse_math(False)
-        return legend
-
-    most = range(min(len(styles), 6), 0, -1)
-    for columns in dict.fromkeys(math.ceil(len(styles) / math.ceil(len(styles) / columns)) for columns in most):
-        legend = made(columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width * 0.98:
-            return columns
+        if legend.get_window_extent().width <= figure.bbox.width * 0.95:
+            return legend
         legend.remove()
-    raise AssertionError("one column is always taken")
+        return None
+
+    labels = list(styles)
+    most = range(min(len(labels), 6), 0, -1)
+    for columns in dict.fromkeys(math.ceil(len(labels) / math.ceil(len(labels) / columns)) for columns in most):
+        if made(labels, columns):
+            return math.ceil(len(labels) / columns)
+    # one column is too wide: its labels wrap, at the widest width that fits
+    for width in range(max(map(len, labels)) - 1, 0, -1):
+        wrapped = ["\n".join(textwrap.wrap(label, width, break_on_hyphens=False)) for label in labels]
+        if made(wrapped, 1):
+            return sum(text.count("\n") + 1 for text in wrapped)
+    raise ScenarioError("the legend is wider than the figure; give short labels, or width = 'page'")

@@ -16,9 +16,6 @@ from rayfl.figures.recorded_run import DataNote, RecordedRun, is_run, read_run
 from rayfl.grid.differences import leaves
 from rayfl.registry import nearest
 
-SHOWN_DIFFERENCES = 3
-"""Keys that tell scenarios of one title apart."""
-
 _NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed")
 
 
@@ -209,28 +206,71 @@ def _grouped(runs: Sequence[RecordedRun]) -> list[Group]:
 
 
 def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
-    """A label for each group, from its first run: its row or title, and how it differs from others of that name."""
+    """A label for each group, from its first run: its row or title, and how it differs from others of that name.
+
+    If all groups are runs of one title, the differences alone name them.
+    """
     grids = dict.fromkeys(run.grid for run in firsts if run.grid)
+    named = dict.fromkeys(run.row for run in firsts)
     labels = []
     for run in firsts:
         alike = [other for other in firsts if (other.row, other.column) == (run.row, run.column)]
+        single = [other for other in alike if not other.grid]
         if len(alike) == 1:
             labels.append(run.row)
         elif run.grid:
             labels.append(f"{run.grid}: {run.row}" if len(grids) > 1 else run.row)
         else:
-            labels.append(f"{run.row} ({_differing(run, alike)})")
+            text = _distinction([other.scenario for other in single])[single.index(run)]
+            labels.append(text if len(named) == 1 else f"{run.row} ({text})")
     return labels
 
 
-def _differing(run: RecordedRun, alike: Sequence[RecordedRun]) -> str:
-    """The keys, with values, in which a scenario differs from others of its title."""
-    own, others = _settings(run.scenario), [_settings(other.scenario) for other in alike]
-    keys = [key for key in own if any(other.get(key) != own[key] for other in others)]
-    missing = [key for other in others for key in other if key not in own]
-    said = [f"{key} = {own[key]}" for key in keys] + [f"no {key}" for key in dict.fromkeys(missing)]
-    more = f", and {len(said) - SHOWN_DIFFERENCES} more" if len(said) > SHOWN_DIFFERENCES else ""
-    return ", ".join(said[:SHOWN_DIFFERENCES]) + more
+def _distinction(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Short texts that tell scenarios apart, no two of which have the same settings.
+
+    Names of components come first, without their keys: `FedACG, lam = 0.7`. Further settings follow until no other
+    scenario has them all, each named by the end of its key path that no other differing key has.
+    """
+    tables = [_settings(scenario) for scenario in scenarios]
+    keys = list(dict.fromkeys(key for table in tables for key in table))
+    differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]
+    ordered = sorted(differing, key=lambda key: not _names_component(key))
+
+    def said(table: Mapping[str, Any], key: str) -> str:
+        value, short = table.get(key), _shortest_end(key, differing)
+        if value is None:
+            return f"no {short}"
+        return str(value).rpartition(":")[2] if _names_component(key) else f"{short} = {value}"
+
+    texts, whole = [], []
+    for table in tables:
+        others = [other for other in tables if other is not table]
+        shown = []
+        while others:
+            apart = {key: sum(other.get(key) != table.get(key) for other in others) for key in ordered}
+            named = [key for key in ordered if apart[key] and _names_component(key)]
+            key = named[0] if named else max(ordered, key=lambda key: apart[key])
+            others = [other for other in others if other.get(key) == table.get(key)]
+            shown.append(key)
+        texts.append(", ".join(said(table, key) for key in shown))
+        whole.append(", ".join(f"{key} = {table.get(key)}" for key in shown))
+    return [text if texts.count(text) == 1 else long for text, long in zip(texts, whole, strict=True)]
+
+
+def _names_component(key: str) -> bool:
+    """Whether a key is the name of an algorithm, a network, a data set or the like, which needs no key beside it."""
+    parts = key.split(".")
+    return parts[-1] in ("algorithm", "model") or (
+        parts[-1] == "name" and len(parts) > 1 and parts[-3:-2] != ["phases"]
+    )
+
+
+def _shortest_end(key: str, keys: Sequence[str]) -> str:
+    """The end of a key path that no other of `keys` has."""
+    parts = key.split(".")
+    ends = (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
+    return next(end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1)
 
 
 def _identity(scenario: Mapping[str, Any]) -> str:

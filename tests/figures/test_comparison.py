@@ -406,3 +406,25 @@ def test_smoothing_that_changes_no_score_is_an_error(tmp_path: Path) -> None:
     assert "reached the target, smoothed over 3 evaluated rounds, means" in of_target.text_tables[0].caption
     listed = rayfl.compare(run, smooth=3, list_runs=True).text_tables
     assert ["smoothed" in table.caption for table in listed] == [False, True]
+
+
+def test_runs_of_one_title_are_named_by_the_settings_that_tell_them_apart(tmp_path: Path) -> None:
+    def a_variant(number: int, algorithm: str, lr: float = 0.1, cohort: int = 4, momentum: float = 0.0) -> Path:
+        local = f"local = {{ lr = {lr}, momentum = {momentum} }}"
+        phase = f'[[phases]]\nname = "federated"\nrounds = 5\ncohort = {cohort}\nalgorithm = {algorithm}\n{local}'
+        return a_run(tmp_path / str(number), "study", scenario=f'[data]\nname = "digits"\nclients = 20\n{phase}')
+
+    variants = [
+        a_variant(0, '{ name = "fedavg" }'),
+        a_variant(1, '{ name = "fedavgm" }'),
+        a_variant(2, '{ name = "mine:FedACG", lam = 0.7 }'),
+        a_variant(3, '{ name = "mine:FedACG", lam = 0.5 }'),
+        *(a_variant(4 + n, '{ name = "scaffold" }', 0.1 * (n + 1), 5 + n % 2, 0.9 - n / 10) for n in range(4)),
+    ]
+    labels = rayfl.compare(*variants).table["label"].to_pylist()
+    assert labels[:4] == ["fedavg", "fedavgm", "FedACG, lam = 0.7", "FedACG, lam = 0.5"]
+    assert len(set(labels)) == len(variants)
+    renamed = rayfl.compare(*variants, labels=[f"run {number}" for number in range(8)])
+    assert renamed.table["label"].to_pylist() == [f"run {number}" for number in range(8)]
+    beside = rayfl.compare(*variants[:2], a_run(tmp_path / "b", "other"))
+    assert beside.table["label"].to_pylist() == ["study (fedavg)", "study (fedavgm)", "other"]
