@@ -89,6 +89,8 @@ class Curve(Analysis):
             colour, rounds = COLOURS[number % len(COLOURS)], [row["round"] for row in own]
             areas["curve"].plot(rounds, [row["value"] for row in own], color=colour, alpha=0.3, linewidth=1)
             areas["curve"].plot(rounds, [row["smoothed"] for row in own], color=colour, linewidth=1.8, label=name)
+            if (switch := switch_of(runs[number])) > 0:
+                areas["curve"].axvline(switch + 0.5, color=colour, linestyle=":", linewidth=1.2)
         headline = runs[0].headline
         if self.target is not None:
             areas["curve"].axhline(self.target, color=DARK, linestyle="--", linewidth=0.8, label="target")

@@ -178,7 +178,7 @@ class NTK(Analysis):
                     panel.plot([row["update"] for row in own], [row[form] for row in own], line, marker="o",
                                color=colour, label=f"{method}, {form}")  # fmt: skip
             panel.xaxis.get_major_locator().set_params(integer=True)
-            panel.legend(fontsize=9, frameon=False)
+            panel.legend(fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
             tidy(panel, "client update", "bound on the client's final loss", "")
         return figure
 

@@ -71,8 +71,11 @@ class Entries:
         return [run for run in self.finished if (run.row, run.column) == (row, column)]
 
     def published(self, name: str, row: str, column: str) -> Published | None:
-        """Returns the published value; also None next to figures on generated data, which the paper did not use."""
-        if any(run.data_source == "generated" for run in self.runs_of(row, column)):
+        """Returns the published value; also None in a cell on generated data, unlike the paper, or in a grid of such."""
+        own = self.runs_of(row, column)
+        if any(run.data_source == "generated" for run in own):
+            return None
+        if not own and self.finished and all(run.data_source == "generated" for run in self.finished):
             return None
         return self._grid.published.get(name, {}).get(row, {}).get(column)
 

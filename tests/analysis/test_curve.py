@@ -62,3 +62,10 @@ def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
 def test_windows_that_do_not_fit_are_rejected(finished_run: RunFolder, options: dict[str, int], said: str) -> None:
     with pytest.raises(ScenarioError, match=said):
         build("curve", **options).units([finished_run])
+
+
+def test_a_dotted_line_marks_the_switch_to_the_last_phase(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("curve", finished_run, out=tmp_path, window=3, order=1)
+    axes = build("curve", window=3, order=1).draw(rows, [finished_run]).axes[0]
+    dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == [2.5]  # two rounds of the relay come before

@@ -92,3 +92,13 @@ def test_the_analysis_bounds_the_first_updates_of_a_run(finished_run: RunFolder,
 def test_kernels_of_all_updates_must_fit_and_the_run_have_as_many(finished_run: RunFolder) -> None:
     with pytest.raises(ScenarioError, match="updates: kernels of 21,000 samples do not fit; use at most 20,000"):
         build("ntk", samples=7000, updates=3).units([finished_run])
+
+
+def test_the_legend_lies_beside_the_bounds_and_not_on_them(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("ntk", finished_run, out=tmp_path, updates=3, samples=4, rounds=[3, 4])
+    figure = build("ntk", updates=3, samples=4, rounds=[3, 4]).draw(rows, [finished_run])
+    figure.draw_without_rendering()
+    panel = figure.axes[1]
+    legend, lines = panel.get_legend().get_window_extent(), panel.get_window_extent()
+    assert not legend.overlaps(lines)
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width

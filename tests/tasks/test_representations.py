@@ -70,7 +70,9 @@ def test_outputs_of_one_direction_have_no_spread() -> None:
     one = torch.arange(1, 501).unsqueeze(1) * torch.ones(1, 8)
     collapsed = metric.value(metric.state(one, targets))
     assert collapsed == pytest.approx(0, abs=1e-6)
-    assert metric.remark(collapsed) == "the outputs have collapsed: nearly all have the same direction"
+    assert metric.remark(collapsed) == (
+        "nearly all outputs have the same direction, as in a network that has collapsed or is still untrained"
+    )
     assert not metric.remark(0.5)
     even = torch.randn(500, 8, generator=torch.Generator().manual_seed(1))
     assert metric.value(metric.state(even, targets)) == pytest.approx(1, abs=0.05)

@@ -35,4 +35,5 @@ class Spread(Metric):
         return math.sqrt(len(mean)) * float(deviations.mean())
 
     def remark(self, value: float) -> str:
-        return "the outputs have collapsed: nearly all have the same direction" if value < COLLAPSED else ""
+        said = "nearly all outputs have the same direction, as in a network that has collapsed or is still untrained"
+        return said if value < COLLAPSED else ""
