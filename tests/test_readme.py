@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import rayfl
 from rayfl.__main__ import main
@@ -48,6 +49,23 @@ def scenario_arguments(command: str) -> list[str] | None:
 def test_it_is_at_most_150_lines_and_7_kilobytes() -> None:
     assert len(README.read_text(encoding="utf-8").splitlines()) <= 150
     assert README.stat().st_size <= 7000
+
+
+@pytest.mark.slow
+def test_its_table_is_what_the_run_gives_on_the_processor_that_it_names() -> None:
+    here = (torch.backends.cpu.get_cpu_capability(), torch.__version__[:5])
+    if here != ("AVX512", "2.15."):
+        pytest.skip(f"README shows the figures of AVX-512 and PyTorch 2.15, and this is {here}")
+    rows = rayfl.run("femnist_cyclic", quick=True, overrides={"data.source": "generated"}, backend="inline").metrics
+    last = {row["phase"]: row for row in rows.to_pylist()}
+    text = README.read_text(encoding="utf-8")
+    for words, unit, column, factor in (
+        ("test accuracy", " %", "test_accuracy", 100),
+        ("test loss", "", "test_loss", 1),
+    ):
+        shown = re.search(rf"^ +{words} +([\d.]+){unit} +([\d.]+){unit}$", text, re.MULTILINE)
+        assert shown is not None
+        assert shown.groups() == tuple(f"{factor * last[phase][column]:.4g}" for phase in ("cyclic", "federated"))
 
 
 def test_it_shows_the_commands_by_which_people_start() -> None:

@@ -254,11 +254,41 @@ def fedbug_partition(data: str, skew: str) -> Named:
     return Named.model_validate({"name": "iid", "per_class": data == "cifar100"})
 
 
-@pytest.mark.parametrize("name", ["fedbug_ablation", "fedbug_table_4_cifar100", "fedbug_table_5"])
+@pytest.mark.parametrize("name", ["fedbug_ablation_cifar100", "fedbug_table_4_cifar100", "fedbug_table_5"])
 def test_fedbugs_other_tables_have_the_same_partitions(name: str) -> None:
     for cell in cells(name):
         (skew,) = re.findall(r"IID|α = 0.3", f"{cell.row}, {cell.column}")
-        assert cell.scenario.data.partition == fedbug_partition("cifar100", skew)
+        assert cell.scenario.data.partition == fedbug_partition(cell.scenario.data.name, skew)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("fedbug_ablation_cifar10", {"cifar10": 300}),
+        ("fedbug_ablation_cifar100", {"cifar100": 500}),
+        ("fedbug_ablation_tiny_imagenet", {"tiny_imagenet": 100}),
+    ],
+)
+def test_fedbugs_ablation_unfreezes_over_a_fifth_of_an_update(name: str, data: dict[str, int]) -> None:
+    found = cells(name)
+    assert {cell.scenario.data.name: cell.scenario.phases[0].rounds for cell in found} == data
+    for cell in found:
+        unfreeze = cell.scenario.phases[0].local.unfreeze
+        assert unfreeze is not None
+        assert unfreeze.share == (0.2 if cell.row in ("FedBug", "top-down") else 0)
+
+
+@pytest.mark.parametrize("name", [name for name in GRIDS if name.startswith("coprefl_table_")])
+def test_coprefls_tables_take_a_meta_step_at_every_gamma(name: str) -> None:
+    rows = [
+        line for line in GRIDS[name].read_text(encoding="utf-8").splitlines() if "meta_lr" in line and "gamma" in line
+    ]
+    assert rows
+    for row in rows:
+        ((gamma, meta_lr),) = re.findall(r"gamma = ([\d.]+), meta_lr = ([\d.]+)", row)
+        # coprefl_fair_search: gamma * meta_lr = 0.015, a tenth with the server's queries; meta_lr = 1 at gamma = 0
+        product = 0.0015 if 'queries = "server"' in row else 0.0075
+        assert float(meta_lr) >= (1.0 if float(gamma) == 0 else product / float(gamma))
 
 
 @pytest.mark.parametrize("name", ["fedbug_table_1", "fedbug_table_2", "fedbug_table_3"])

@@ -71,7 +71,7 @@ class Entries:
         return [run for run in self.finished if (run.row, run.column) == (row, column)]
 
     def published(self, name: str, row: str, column: str) -> Published | None:
-        """Returns the published value; also None in a cell on generated data, unlike the paper, or in a grid of such."""
+        """Returns the published value; None in a cell on generated data, unlike the paper, or in a grid of such."""
         own = self.runs_of(row, column)
         if any(run.data_source == "generated" for run in own):
             return None
