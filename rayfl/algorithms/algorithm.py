@@ -101,6 +101,7 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         """Returns the parts that the server sends to a client and receives, for each exchange that the cohort answers.
 
         These are `down` and `up` of each `Exchange`, the same in every round; by default the model in both directions.
+        The phase's first model, which some penalties read (`reads_first_model`), is added to them and not listed.
         The virtual clock of [participation] plans with them, and a round that transfers anything else raises an error.
 
         Raises:

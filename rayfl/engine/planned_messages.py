@@ -31,6 +31,7 @@ def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
         except ScenarioError as error:
             raise ScenarioError(f"{where}.algorithm: {error}") from None
         _check_declared(plan, len(messages), where)
+        messages = _with_first_model(plan, messages)
     try:
         return [_planned(plan, sizes, down, up) for down, up in messages]
     except ScenarioError as error:
@@ -50,6 +51,18 @@ def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
             f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, but clients answer "
             f"{' and '.join(map(str, answered))}; give each request its `exchange`"
         )
+
+
+def _with_first_model(plan: PhasePlan, messages: Messages) -> Messages:
+    """Adds the phase's first model, if clients read it, to the exchanges in which they train."""
+    if not plan.algorithm.reads_first_model():
+        return messages
+    trained = {request.exchange for request in plan.algorithm.sample_requests() if request.kind == "training"}
+    numbered = zip(exchanges_of_cohort(plan), messages, strict=True)
+    return [
+        ((*down, "model"), up) if len(messages) == 1 or number in trained else (down, up)
+        for number, (down, up) in numbered
+    ]
 
 
 def _planned(plan: PhasePlan, sizes: MessageSizes, down: Sequence[Part], up: Sequence[Part]) -> Message:

@@ -149,7 +149,7 @@ class VirtualClock:
                 raise RayflError(
                     f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
                     f"but the virtual clock of [participation] planned {planned} for each; correct messages() of "
-                    f"'{phase.algorithm.name}' or planned() of its transforms"
+                    f"'{phase.algorithm.name}', planned() of its transforms, or with_first_model of its exchanges"
                 )
 
     def pass_round(self, round: Simulated) -> Simulated:

@@ -12,16 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from rayfl.algorithms import Penalty
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
+from rayfl.local.context import ClientContext
+from rayfl.local.requests import Affine
 from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import cohort_of
 from rayfl.planning.events import Event, RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.totals import Simulated
 from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
-from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike
+from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike, linear
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
@@ -73,10 +76,14 @@ Step = Callable[[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor, int, int]]
 
 
 def simulated(
-    job: Job, concurrency: int, buffer: int, step: Step, silent: Sequence[int] = ()
+    job: Job, concurrency: int, buffer: int, step: Step, silent: Sequence[int] = (), pull: float = 0.0
 ) -> tuple[torch.Tensor, list[float], list[list[int]]]:
-    """A moment of virtual time after the other; returns the model, and the time and the staleness of each step."""
+    """A moment of virtual time after the other; returns the model, and the time and the staleness of each step.
+
+    pull: weight of a client's squared distance from the first model in its objective.
+    """
     w, now, done = PLAIN.initial(), 0.0, 0
+    towards_first = linear(torch.zeros_like(w), pull, w)
     training: dict[int, tuple[float, int, torch.Tensor]] = {}
     pending: list[tuple[torch.Tensor, torch.Tensor, int, int]] = []
     times: list[float] = []
@@ -87,7 +94,14 @@ def simulated(
             _, began, base = training.pop(client)
             if client in silent:
                 continue
-            pending.append((base, PlainUpdate(PLAIN, client, began + 1).sgd(base), done - began, SIZES[client]))
+            pending.append(
+                (
+                    base,
+                    PlainUpdate(PLAIN, client, began + 1).sgd(base, penalty=towards_first),
+                    done - began,
+                    SIZES[client],
+                )
+            )
             if len(pending) == buffer:
                 w = step(w, pending)
                 ages.append([tau for _, _, tau, _ in pending])
@@ -165,6 +179,39 @@ def test_every_answer_is_mixed_into_the_model_of_its_time(
     added, _, _ = simulated(job, 5, 1, adds(lambda tau: 0.6 * discount(tau)))
     assert_equal_and_unlike(flat(model, vector), expected, added, PLAIN)
     assert [simulated_by(event).seconds for event in rounds_of(events)] == pytest.approx(times)
+
+
+class TowardsFirst(Penalty):
+    """Pulls a client's model towards the phase's first, without a state of the client."""
+
+    name: str = "towards first"
+    pull: float = 0.5
+
+    def reads_first_model(self) -> bool:
+        return True
+
+    def affine(self, client: ClientContext, start: torch.Tensor) -> Affine:
+        assert client.first_model is not None
+        return Affine(quadratic=self.pull, centre=client.first_model[: client.num_params])
+
+
+@pytest.mark.parametrize(("phase", "buffer"), [(BUFFERED, 2), (MIXED, 1)], ids=["buffered", "asynchronous"])
+def test_a_penalty_may_read_the_first_model_which_travels_with_the_current_one(
+    phase: dict[str, Any], buffer: int, traced: dict[str, Any]
+) -> None:
+    algorithm = UNIFORM | {"penalties": [{"name": f"{__name__}:TowardsFirst", "pull": 0.5}]}
+    job, model = made(traced, algorithm, **phase, staleness="polynomial")
+    vector, events = run_on_hosts(job, 1)
+    assert np.array_equal(run_on_hosts(job, 2)[0], vector)
+    step = adds(root) if buffer == 2 else mixes(0.6, root)
+    expected, times, _ = simulated(job, 5, buffer, step, pull=0.5)
+    plain, _, _ = simulated(job, 5, buffer, step)
+    assert_equal_and_unlike(flat(model, vector), expected, plain, PLAIN)
+    done = rounds_of(events)
+    assert [simulated_by(event).seconds for event in done] == pytest.approx(times)
+    params = len(PLAIN.initial())
+    assert [event.traffic.up_bytes for event in done] == [4 * params * buffer * event.round for event in done]
+    assert [event.traffic.down_bytes for event in done] == [2 * 4 * params * buffer * event.round for event in done]
 
 
 def test_discounts_by_hand() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState
+from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState, algorithms
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
@@ -233,6 +233,29 @@ def test_every_algorithm_moves_and_computes_what_the_clock_was_planned_with(algo
     job, _ = prepared(algorithm, PLAIN, phase, participation={"steps_per_s": 1.0, "up_bytes_per_s": 100.0})
     _, rounds = run(job)  # another number of bytes would be an error
     assert 0 < simulated(rounds[0]).seconds < simulated(rounds[1]).seconds
+
+
+TAKES_PENALTIES = [
+    name
+    for name in OF_ANY_SCENE
+    if "penalties" in algorithms.resolve(name).model_fields
+    and name not in ("fedprox", "feddecorr")  # their own penalty
+]
+
+
+@pytest.mark.parametrize("name", TAKES_PENALTIES)
+def test_a_first_model_that_clients_read_is_one_more_model_down_for_each_that_trains(name: str) -> None:
+    phase = {"rounds": 2, "local": supported(name, PLAIN.local)}
+    sent = 4 * 65 if name in ("fedbabu", "fedper") else BYTES  # these never send the last layer
+    anchored = {"name": name, "penalties": [{"name": "contrastive", "first": "initial"}]}
+    _, without = run(job_of(name, phase, down_bytes_per_s=10.0))
+    model, rounds = run(job_of(anchored, phase, down_bytes_per_s=10.0))
+    assert np.array_equal(run(job_of(anchored, phase, down_bytes_per_s=10.0), hosts=2)[0], model)
+    for done, plain in zip(rounds, without, strict=True):
+        updates = sum(map(len, PARTIAL[: done.round]))
+        assert done.traffic.down_bytes - plain.traffic.down_bytes == updates * sent
+        assert done.traffic.up_bytes == plain.traffic.up_bytes
+        assert simulated(done).seconds - simulated(plain).seconds == pytest.approx(done.round * sent / 10)
 
 
 @pytest.mark.parametrize("transforms", [["top_k"], ["quantize"], [{"name": "top_k", "share": 0.1}, "quantize"]])
