@@ -20,19 +20,20 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def atomic_write(path: Path) -> Iterator[Path]:
-    """Yields a temporary path next to `path` to write to; at the end of the block it is synced and renamed to `path`.
+def atomic_write(path: Path, folder: Path | None = None) -> Iterator[Path]:
+    """Yields a temporary path to write to; at the end of the block it is synced and renamed to `path`.
 
     The file gets the mode of a newly created file in this process, whichever library writes it. If the block raises,
     the temporary file is removed and `path` is left unchanged.
 
     Args:
         path: The file to write.
+        folder: Where the temporary file is, on the same file system; by default next to `path`.
 
     Yields:
-        The path of an empty file in the same folder, under a unique name.
+        The path of an empty file in that folder, under a unique name.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = (folder or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     try:
         temporary.touch(exist_ok=False)
         mode = temporary.stat().st_mode & 0o777

@@ -151,7 +151,7 @@ class Checkpoints:
     def _remove_unfinished(self) -> None:
         """Removes temporary files of killed writers; those of the current checkpoint are younger."""
         settled = self._manifests()[-self._keep :][0].stat().st_mtime
-        for unfinished in self._folder.rglob(".*"):
+        for unfinished in (*self._folder.glob(".*"), *(self._folder / STATES).glob(".*")):
             with suppress(FileNotFoundError):  # it was just completed
                 if unfinished.stat().st_mtime < settled:
                     unfinished.unlink()

@@ -125,8 +125,8 @@ class PrivacyBudget:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
         filter, updates = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), self._updates(index, cohort)
-        admitted = [client for client in cohort if self._fits(filter, index, client, updates[client])]
-        left_out = tuple(client for client in cohort if client not in set(admitted))
+        fits = {client: self._fits(filter, index, client, updates[client]) for client in cohort}
+        admitted, left_out = [client for client in cohort if fits[client]], tuple(c for c in cohort if not fits[c])
         limit = f"{BUDGET} = {dp.max_epsilon:g}"
         if left_out and dp.when_spent == "stop":
             return Admission((), left_out, f"an update of {_named(left_out)} would exceed {limit}", True, BUDGET)

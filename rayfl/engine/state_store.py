@@ -147,6 +147,8 @@ class MemoryStore(StateStore):
 class FolderStore(StateStore):
     """Keeps arrays as safetensors files in a folder, which every host must reach under the same path.
 
+    Files that are being written are at the top of the folder, where those of killed writers are found at once.
+
     Args:
         folder: The folder; created if it does not exist.
     """
@@ -178,7 +180,7 @@ class FolderStore(StateStore):
         path = self._folder / place
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as temporary:
+            with atomic_write(path, self._folder) as temporary:
                 temporary.write_bytes(content)
         except OSError as error:
             raise RayflError(f"cannot write the state {path}: {error}") from None

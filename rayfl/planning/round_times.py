@@ -61,15 +61,15 @@ def parallel_round(
         ends = {client: times[client][exchange].seconds for client in counted}
         limit = math.inf if deadline_s is None else deadline_s
         arriving = sorted((client for client in counted if client not in lost), key=ends.__getitem__)
-        first = [client for client in arriving if ends[client] <= limit][:most]
+        first = dict.fromkeys([client for client in arriving if ends[client] <= limit][:most])  # in order
         enough = len(first) == most
-        stop = ends[first[-1]] if enough and first else min(limit, max(ends.values(), default=0.0))
+        stop = ends[next(reversed(first))] if enough and first else min(limit, max(ends.values(), default=0.0))
         joules += math.fsum(clock.joules(client, times[client][exchange], stop) for client in counted)
         for client in counted:
             if client not in first:
                 unanswered[client] = moved + message.down
                 late += client not in lost
-        counted = [client for client in counted if client in set(first)]
+        counted = [client for client in counted if client in first]
         moved, seconds, most = moved + message.down + message.up, seconds + stop, len(counted)
     dropped = len(unanswered) - late
     if len(counted) < quorum:

@@ -123,7 +123,7 @@ def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:
     """Checks a sampler's cohort and converts it to ints."""
     if not isinstance(drawn, list | tuple | np.ndarray):
         raise RayflError(f"{who} must return a list of client numbers, not a {type(drawn).__name__}")
-    clients: list[int] = []
+    clients: dict[int, None] = {}  # in order
     for client in drawn:
         if isinstance(client, bool | np.bool_) or not isinstance(client, int | np.integer):
             raise RayflError(f"{who} must return a list of client numbers; {client!r} is a {type(client).__name__}")
@@ -131,10 +131,10 @@ def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:
             raise RayflError(f"{who} returned client {client}; clients are 0 to {num_clients - 1}")
         if int(client) in clients:
             raise RayflError(f"{who} returned client {client} twice")
-        clients.append(int(client))
+        clients[int(client)] = None
     if not clients:
         raise RayflError(f"{who} returned no client; a round needs at least one")
-    return clients
+    return list(clients)
 
 
 def reported_scalars(reports: Iterable[UpdateReport], with_loss: bool = False) -> dict[int, dict[str, float]]:

@@ -27,6 +27,7 @@ from rayfl.privacy.samples.accesses import with_noise
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.planned_updates import PlannedUpdates
 from rayfl.streams import stream
+from tests.counting import Counted, touched_by
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 
@@ -176,6 +177,19 @@ def test_updates_under_way_count_as_spent(leaving_out: Job) -> None:
     one_by_one = admitted(0)
     assert any(left_out for _, left_out in one_by_one)
     assert admitted(2) == admitted(30) == one_by_one
+
+
+def test_admitting_a_cohort_takes_work_in_proportion_to_it() -> None:
+    given = job(phase("p", cohort=3, local=budget()))
+    plans = plan_phases(given.scenario)
+
+    def admitted(clients: int) -> int:
+        crowd = replace(given.populations[0], sizes=np.full(clients, 8))
+        accounts = PrivacyBudget(given.scenario.seed, plans, [crowd])
+        cohort = [Counted(client) for client in range(clients)]
+        return touched_by(lambda: accounts.admit(RoundIndex(0, 1, 1), cohort))
+
+    assert admitted(200) < 3 * admitted(100)
 
 
 def sum_of_nothing() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from rayfl.errors import ResourceError
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
 from rayfl.planning.totals import Traffic
+from tests.counting import calls_of
 
 
 class Run:
@@ -61,6 +63,35 @@ def test_the_states_of_a_snapshot_that_is_being_written_stay_until_the_run_is_op
     assert run.kept(under_way) == [True]
     run.checkpoints.sweep()
     assert run.kept(under_way) == [False]
+
+
+def test_adding_a_checkpoint_does_not_walk_through_all_states(run: Run) -> None:
+    counts = []
+    for round, states in ((1, range(200)), (2, range(200, 600))):
+        for value in states:
+            run.write(value)
+        counts.append(calls_of(lambda round=round: run.add(round)))  # type: ignore[misc]
+    assert counts[1] - counts[0] < 400  # the folder of states has 256 folders at most, here some 90 more of them
+
+
+def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.durable._sync", synced.append)
+        run.add(1)
+    temporary = [path for path in synced if path.name.startswith(".")]
+    assert len(temporary) == 2  # a state and a manifest
+    for path in temporary:
+        path.touch()
+        os.utime(path, (0, 0))
+    young = [path.with_name(f"{path.name}0") for path in temporary]
+    for path in young:
+        path.touch()
+    run.add(2)
+    assert not any(path.exists() for path in temporary)
+    assert all(path.exists() for path in young)
 
 
 def test_files_that_an_old_checkpoint_shares_with_a_kept_one_stay(run: Run) -> None:

@@ -16,6 +16,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.round_times import RoundTimes, parallel_round, relay_round
 from rayfl.planning.totals import Simulated, Traffic
 from rayfl.planning.virtual_clock import ExchangeTime
+from tests.counting import Counted, touched_by
 
 FIRST = RoundIndex(0, 1, 1)
 DOWN, UP = Traffic(1, 10, 0, 40, 0), Traffic(1, 0, 5, 0, 20)
@@ -117,6 +118,14 @@ def test_a_round_below_its_quorum_is_given_up_and_has_cost_what_it_cost() -> Non
     assert times.unanswered == {0: DOWN + UP, 1: DOWN, 2: DOWN + UP}
     assert times.simulated == kept.simulated
     assert kept.counted == [0, 2]
+
+
+def test_a_rounds_times_take_work_in_proportion_to_its_cohort() -> None:
+    def work(clients: int) -> int:
+        clock = Stopwatch({Counted(client): [(0.0, 0.0, 0.0)] * 2 for client in range(clients)})
+        return touched_by(lambda: parallel(clock, clients // 2))
+
+    assert work(400) < 3 * work(200)
 
 
 def test_a_round_without_clients_takes_no_time() -> None:

@@ -24,9 +24,11 @@ from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from rayfl.planning import sampling
 from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
+from tests.counting import Counted, touched_by
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 SEEN: list[dict[str, Any]] = []
@@ -205,6 +207,15 @@ def test_mistakes_of_a_users_sampler_are_reported_as_theirs(what: str, complaint
     with pytest.raises(RayflError) as caught:
         run(job("Wrong", options={"what": what}))
     assert str(caught.value).startswith(f"sampler '{__name__}:Wrong': {complaint}")
+
+
+def test_checking_a_samplers_cohort_takes_work_in_proportion_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "int", Counted, raising=False)
+
+    def work(clients: int) -> int:
+        return touched_by(lambda: sampling._checked([Counted(client) for client in range(clients)], clients, "it"))
+
+    assert work(600) < 3 * work(300)
 
 
 @pytest.mark.parametrize(
