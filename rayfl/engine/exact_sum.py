@@ -172,7 +172,8 @@ class _Bins:
 
     Attributes:
         sums: One float64 [chunk] tensor per bin.
-        bounds: Per bin, an upper bound on the absolute values of its sum and of all intermediate sums.
+        bounds: Per bin, an upper bound on the absolute values of its sum: the sum of the terms' bounds, until that
+            would be too much, and from then on the true maximum plus the bounds of later terms.
     """
 
     def __init__(self, first: Tensor, fraction_bits: int) -> None:
@@ -183,8 +184,12 @@ class _Bins:
         while len(self.sums) <= number:
             self.sums.append(self.sums[0].new_zeros(self.sums[0].shape))
             self.bounds.append(0.0)
-        if self.bounds[number] + bound > 2.0 ** (BIN_BITS * number + 53 - self._bits):
-            self._carry(number)
+        room = 2.0 ** (BIN_BITS * number + 53 - self._bits)
+        if self.bounds[number] + bound > room:
+            low, high = self.sums[number].aminmax()
+            self.bounds[number] = float(high.maximum(-low))
+            if self.bounds[number] + bound > room:
+                self._carry(number)
         self.sums[number].add_(terms)
         self.bounds[number] += bound
 

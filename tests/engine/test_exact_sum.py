@@ -92,6 +92,29 @@ def test_sums_carry_into_further_bins_exactly(values: list[float], times: int, r
     assert found.tolist() == [true_sum(terms, element, 48) for element in range(3)]
 
 
+@given(st.lists(st.sampled_from([4.0, 4 - 2.0**-21, -3.5, 2.0**-30]), min_size=3, max_size=6), st.integers(1, 60))
+def test_sums_that_stay_small_open_no_further_bin_however_many_terms_they_have(values: list[float], times: int) -> None:
+    """With 48 bits, bin 0 takes sums up to 32, and these reach 28 at most."""
+    back_and_forth = [sign * value for value in values * times for sign in (1, -1)]
+    terms = [((value, value / 2), 1.75) for value in (*back_and_forth, *values[:3])]
+    part = summed(terms, 48)
+    assert part.where.size == part.further.size == 0
+    assert combine("delta", [part], 48).tolist() == [true_sum(terms, element, 48) for element in range(2)]
+
+
+def test_thousands_of_clients_that_count_by_their_samples_need_a_single_bin() -> None:
+    """Their largest values, 1, times 500 samples add up to 2.1 million, which is more than a bin takes."""
+    generator, total = torch.Generator().manual_seed(0), ExactSum("delta", BITS)
+    expected = np.zeros(8, dtype=object)
+    for _ in range(4200):
+        delta = torch.rand(8, generator=generator) * 2 - 1
+        delta[int(torch.randint(8, (), generator=generator))] = 1.0
+        total.add(delta, 500.0)
+        expected += [round(Fraction(value) * 500 * 2**BITS) for value in delta.tolist()]
+    assert [len(bins.sums) for bins in total._chunks] == [1]
+    assert combine("delta", [total.partial()], BITS).tolist() == [float(Fraction(units, 2**BITS)) for units in expected]
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_tie_far_below_the_largest_value_rounds_the_sum_correctly(sign: float) -> None:
     """2**60 + 2**7 lies between two float64 numbers; 2**-30 more decides, whatever host it is on."""
