@@ -12,6 +12,7 @@ from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
+from rayfl.engine.frozen_parameters import frozen_parameters
 from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
@@ -65,13 +66,14 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     for plan, model, workload in zip(plans, models, workloads, strict=True):
         check_network(plan, model, workload, checked)
     simulated = scenario.participation
+    messages = [planned_messages(*parts) for parts in zip(plans, models, workloads, strict=True)] if simulated else ()
     job = Job(
         scenario,
         workloads,
         sample_plan=plan_sample_privacy(scenario, [workload.population for workload in workloads]),
         client_plan=plan_client_privacy(scenario, models, store.train_shards.sizes),
         devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
-        messages=[planned_messages(*parts) for parts in zip(plans, models, strict=True)] if simulated else (),
+        messages=messages,
         code=code_digests(with_starts(scenario)),
     )
     for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
@@ -107,7 +109,8 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
-    initial = InitialModel(model.vector.numpy().copy(), model.layout, head_of(model.module) or "", copies)
+    vector, frozen = model.vector.numpy().copy(), frozen_parameters(model, store)
+    initial = InitialModel(vector, model.layout, head_of(model.module) or "", copies, frozen=frozen)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

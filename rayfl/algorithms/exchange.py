@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Part = Literal["model", "params"] | int
 """One part of a message: the `model` (parameters and averaged buffers), the `params`, or a number of plain values.
 
-You pass tuples of parts to `Exchange(down=..., up=...)`. Modules that a phase never trains are not in any message, and
-the padding of the flat vector is never counted.
+You pass tuples of parts to `Exchange(down=..., up=...)`. Modules that a phase never trains and parameters that nothing
+changes (`requires_grad=False`) are not in any message, and the padding of the flat vector is never counted.
 """
 
 

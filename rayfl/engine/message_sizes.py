@@ -1,4 +1,4 @@
-"""Sizes of the protocol's messages in values and bytes, without padding and parameters that a phase never trains."""
+"""Sizes of the protocol's messages in values and bytes, without padding, and without parameters that never change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class MessageSizes:
 
     Attributes:
         num_params: Values of all parameters that the phase trains.
-        num_buffers: Values of the buffers that are sent, such as batch norm's statistics.
+        num_buffers: Values of the buffers that are sent, such as batch norm's statistics, and of modules that follow
+            others.
     """
 
     def __init__(
@@ -26,6 +27,7 @@ class MessageSizes:
         selection: Selection | None,
         buffers_are_sent: bool,
         stays_local: Collection[str] = (),
+        frozen: Collection[str] = (),
     ) -> None:
         """Counts the values.
 
@@ -34,18 +36,19 @@ class MessageSizes:
             selection: The parameters that may change in the phase; None for all.
             buffers_are_sent: Whether buffers travel with the parameters.
             stays_local: Names of the parameters and buffers that clients keep to themselves.
+            frozen: Names of the parameters that nothing changes (`frozen_parameters`).
         """
-        local = {slot.name for slot in model.slots_of(stays_local)}
+        kept = {slot.name for slot in model.slots_of({*stays_local, *frozen})}
         changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
-        sent = [slot for slot in changing if slot.name not in local]
+        sent = [slot for slot in changing if slot.name not in kept]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
         self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
 
     @classmethod
-    def of(cls, plan: PhasePlan, model: FlatModel) -> MessageSizes:
-        """Returns the message sizes of a phase that trains a model."""
+    def of(cls, plan: PhasePlan, model: FlatModel, frozen: Collection[str]) -> MessageSizes:
+        """Returns the message sizes of a phase that trains a model; `frozen` names what nothing changes in it."""
         selection, algorithm = select(plan.train, model.module), plan.algorithm
-        return cls(model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(model.module))
+        return cls(model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(model.module), frozen)
 
     def values(self, parts: Sequence[Part]) -> int:
         """Returns the number of values in a message of these parts."""

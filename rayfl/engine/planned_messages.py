@@ -15,15 +15,16 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.message import Message
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.update_work import exchanges_of_cohort
+from rayfl.planning.workload import Workload
 
 
-def planned_messages(plan: PhasePlan, model: FlatModel) -> list[Message]:
+def planned_messages(plan: PhasePlan, model: FlatModel, workload: Workload) -> list[Message]:
     """Returns the messages of a phase: one per exchange that the cohort answers, or one for a relay's hop.
 
     Raises:
         ScenarioError: The algorithm or a transform cannot tell their sizes beforehand; names the key.
     """
-    where, sizes = f"phases.{plan.phase.name}", MessageSizes.of(plan, model)
+    where, sizes = f"phases.{plan.phase.name}", MessageSizes.of(plan, model, workload.initial.frozen)
     messages: Messages = [] if plan.phase.pool else [(("model",), ("model",))]
     if plan.phase.has_server or isinstance(plan.algorithm, Alone):
         try:

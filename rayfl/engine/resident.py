@@ -107,7 +107,7 @@ class Resident:
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """Returns the message sizes of a phase that trains this workload."""
-        return MessageSizes.of(plan, self.model)
+        return MessageSizes.of(plan, self.model, self.workload.initial.frozen)
 
     def _random_model(self, seed: int) -> torch.Tensor:
         return FlatModel(self._network(seed), self._device).vector

@@ -50,12 +50,14 @@ class InitialModel:
         layout: The position of each tensor in the vector.
         head: Name of the feature layer; empty if the network declares none.
         copies: Modules that are copies of others (`Network.copies`).
+        frozen: Names of the parameters that neither training nor the network's own code changes.
     """
 
     vector: np.ndarray
     layout: Sequence[Slot]
     head: str = ""
     copies: Mapping[str, str] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
 
     @property
     def num_params(self) -> int:

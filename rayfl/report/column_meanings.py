@@ -76,7 +76,12 @@ METRICS_MEANINGS = (
     Meaning("client_epsilon", "", "Client-level epsilon after the round.", "with `phases.N.dp`"),
     Meaning("train_loss", "as the objective", "Mean over the local steps of the round; null without training."),
     Meaning("seconds", "s", f"Wall-clock time {_SINCE_START}."),
-    Meaning("bytes", "bytes", f"Traffic of the protocol {_BOTH_WAYS}"),
+    Meaning(
+        "bytes",
+        "bytes",
+        f"Traffic of the protocol {_BOTH_WAYS} What a phase never trains and parameters that the network freezes "
+        "(`requires_grad=False`) are not sent, unless a module follows others or the network changes it itself.",
+    ),
     Meaning("transfers", "models", f"Model transfers {_BOTH_WAYS}"),
     Meaning("bytes_down", "bytes", "The part of `bytes` from the server to clients."),
     Meaning("bytes_up", "bytes", "The part of `bytes` from clients to the server."),

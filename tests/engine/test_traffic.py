@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from rayfl.planning.events import RoundDone
 from rayfl.planning.totals import Traffic
-from tests.algorithms.scene import OF_ANY_SCENE, supported
+from tests.algorithms.scene import CLASSES, INPUTS, OF_ANY_SCENE, supported
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 
 LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 16, "momentum": 0.5}
@@ -109,3 +112,85 @@ def test_modules_that_a_phase_never_trains_are_not_sent(schedule: str, train: An
 def test_modules_that_thaw_later_are_sent() -> None:
     local = {"batch_size": 4, "epochs": 3, "unfreeze": {"share": 1.0}}
     assert total([FEDERATED | {"rounds": 2, "cohort": 5, "local": local}], **PEOPLE) == both_ways(20, PEOPLES_PARAMS)
+
+
+class Adapted(nn.Module):
+    """A frozen base with batch norm and a trained adapter of rank 2: 2 * 4 + 10 * 2 parameters, and 20 statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.base, self.norm = nn.Linear(INPUTS, 10).requires_grad_(False), nn.BatchNorm1d(10, affine=False)
+        self.out = nn.Linear(10, CLASSES).requires_grad_(False)
+        self.a, self.b = nn.Parameter(0.1 * torch.randn(2, INPUTS)), nn.Parameter(torch.zeros(10, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.out(torch.tanh(self.norm(self.base(x) + x @ self.a.T @ self.b.T)))
+        return outputs
+
+
+class FollowedInForward(Adapted):
+    """Moves a mean of its adapter itself: 20 more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = nn.Parameter(self.b.detach().clone(), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            with torch.no_grad():
+                self.slow.lerp_(self.b, 1e-4)
+        return super().forward(x)
+
+
+class FollowedAtTheStart(Adapted):
+    """Copies its adapter whenever training begins: 20 more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.slow = nn.Parameter(self.b.detach().clone(), requires_grad=False)
+
+    def train(self, mode: bool = True) -> FollowedAtTheStart:
+        if mode and hasattr(self, "slow"):
+            with torch.no_grad():
+                self.slow.copy_(self.b)
+        return super().train(mode)
+
+
+class FollowedByItsTask(Adapted):
+    """Declares what its task moves: 3 * 10 + 3 more."""
+
+    copies = {"target": "out"}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = copy.deepcopy(self.out)
+
+
+SENT = {"Adapted": 48, "FollowedInForward": 68, "FollowedAtTheStart": 68, "FollowedByItsTask": 48 + 33}
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+@pytest.mark.parametrize("network", SENT)
+def test_frozen_parameters_are_not_sent_unless_the_network_or_its_task_changes_them(
+    network: str, schedule: str
+) -> None:
+    """With a virtual clock, which ends a run that moves something else than planned."""
+    of_network = PEOPLE | {"model": {"name": f"{__name__}:{network}"}, "participation": {"steps_per_s": 1.0}}
+    phase = FEDERATED | {"schedule": schedule, "rounds": 2, "cohort": 5}
+    assert total([phase], **of_network) == both_ways(2 * 5 * 2, SENT[network])
+
+
+def test_scaffolds_control_variates_have_the_size_of_what_trains() -> None:
+    of_network = PEOPLE | {"model": {"name": f"{__name__}:Adapted"}}
+    moved = total([FEDERATED | {"rounds": 2, "cohort": 5, "algorithm": "scaffold"}], **of_network)
+    assert moved == both_ways(2 * 5 * 4, 28, 2 * 5 * 20, 2 * 5 * 20)
+
+
+def test_a_trial_of_frozen_parameters_leaves_the_network_as_it_was() -> None:
+    job = prepared(phases=[FEDERATED], **PEOPLE | {"model": {"name": f"{__name__}:FollowedInForward"}})
+    frozen = {"base.weight", "base.bias", "out.weight", "out.bias"}
+    initial = job.workloads[0].initial
+    assert initial.frozen == frozen
+    by_name = {slot.name: slot.array(initial.vector) for slot in initial.layout}
+    assert not by_name["slow"].any()
+    assert not by_name["norm.running_mean"].any()

@@ -2,7 +2,8 @@
 
 `python -m tests.golden.recording` wrote `recorded/AVX512.json` before the seams of the engine were rebuilt, and q-FFL's
 results anew when its second exchange came; `recorded/AVX2.json` is from after that. Ditto, FedBN, CoPreFL, FedMeta,
-Per-FedAvg, SimSiam, MoCo and Orchestra came later, and were recorded when their own tests agreed with plain PyTorch. A
+Per-FedAvg, SimSiam, MoCo and Orchestra came later, and were recorded when their own tests agreed with plain PyTorch.
+SimSiam's bytes were corrected when frozen parameters, of which it has 16, were no longer counted as sent. A
 change that must move a result says which and why in its commit.
 """
 
