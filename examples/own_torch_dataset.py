@@ -4,7 +4,8 @@
     python examples/own_torch_dataset.py ray        # on Ray, with bit-identical results
 
 The scenario names a function that makes the Datasets. Every worker process calls it again, so no data is sent, but the
-files or databases that it opens must exist on every machine. A Dataset is map-style, with `__getitem__` and `__len__`;
+files or databases that it opens must exist on every machine, and it must return the same items in the same order each
+time: seed random splits, and sort files. A Dataset is map-style, with `__getitem__` and `__len__`;
 an item is (x, y), where x is a PIL image, an array, a tensor, or a dictionary of them for networks with several inputs.
 
 rayfl needs all labels at the start: it uses the attribute `targets` or `labels` if there is one, and otherwise reads

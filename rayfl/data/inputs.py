@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -171,6 +171,28 @@ class Rows(Protocol):
 
 Array = np.ndarray | Rows
 """Rows of one shape and dtype."""
+
+
+TRIED = 16
+"""Number of rows, evenly spaced, by which processes compare inputs that each reads from their source itself."""
+
+
+def spaced(number: int) -> list[int]:
+    """At most `TRIED` of some rows, evenly spaced, the first and the last among them."""
+    rows: list[int] = np.unique(np.linspace(0, number - 1, min(number, TRIED)).astype(np.int64)).tolist()
+    return rows
+
+
+@runtime_checkable
+class Reopened(Protocol):
+    """Inputs that are not sent to worker processes: each reads them from their source itself."""
+
+    def reopen(self) -> None:
+        """Opens the source in this process.
+
+        Raises:
+            DataError: It has other data here than where the run started.
+        """
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayfl.data.formats.columns import column_values
-from rayfl.data.inputs import Ragged
+from rayfl.data.inputs import Ragged, spaced
 from rayfl.errors import DataError
 from rayfl.reading import reading
 
@@ -19,11 +21,12 @@ from rayfl.reading import reading
 class MappedRows:
     """Rows of one column of an Arrow IPC file, with the interface of an array, read when they are accessed.
 
-    Every process maps the file itself, so it must have the same path on every node.
+    Every process maps the file itself, so it must have the same path and content on every node.
 
     Attributes:
         file: Path of the file.
         file_bytes: Its size, to detect that the file was replaced.
+        tried: SHA-256 of some rows of the column, evenly spaced over the file, for the same reason.
         column: A column of numbers, or of lists of one length, nested once per dimension of a row.
         rows: [n] int64, the selected rows of the file.
         shape: (n, ...).
@@ -32,6 +35,7 @@ class MappedRows:
 
     file: str
     file_bytes: int
+    tried: str
     column: str
     rows: np.ndarray
     shape: tuple[int, ...]
@@ -56,6 +60,14 @@ class MappedRows:
             found[here] = parts[number][wanted[here] - firsts[number]]
         return found
 
+    def reopen(self) -> None:
+        """See `rayfl.data.inputs.Reopened`."""
+        if _digest(_mapped(self.file, self.file_bytes, self.column)) != self.tried:
+            raise DataError(
+                f"{self.file}: column '{self.column}' holds other values here than where the run started; copy the "
+                "same file to every node"
+            )
+
     def take(self, rows: np.ndarray) -> MappedRows:
         """Some rows of the same file, without reading them."""
         kept = self.rows[rows]
@@ -74,7 +86,16 @@ class MappedRows:
         """
         size = file.stat().st_size
         parts = _mapped(str(file), size, column)
-        return MappedRows(str(file), size, column, rows, (len(rows), *parts[0].shape[1:]), parts[0].dtype)
+        shape = (len(rows), *parts[0].shape[1:])
+        return MappedRows(str(file), size, _digest(parts), column, rows, shape, parts[0].dtype)
+
+
+def _digest(parts: Sequence[np.ndarray]) -> str:
+    digest, ends = hashlib.sha256(), np.cumsum([*map(len, parts)])
+    for row in spaced(int(ends[-1])):
+        part = int(np.searchsorted(ends, row, side="right"))
+        digest.update(parts[part][row - ends[part]].tobytes())
+    return digest.hexdigest()
 
 
 @lru_cache(maxsize=64)

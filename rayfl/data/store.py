@@ -13,7 +13,7 @@ from rayfl.config.section import Named
 from rayfl.data.client_names import ClientNames
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
-from rayfl.data.inputs import Fields, Pieces
+from rayfl.data.inputs import Fields, Pieces, Reopened, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -95,11 +95,26 @@ class ShardStore:
         Raises:
             RayflError: There is no set of this name; lists the existing ones.
         """
-        known = {"train": self.train, "test": self.test, **{key: part.samples for key, part in self.held_out.items()}}
-        known |= {key: part for key, part in (("server", self.server), (BANK, self.bank)) if part is not None}
+        known = self._sets
         if name not in known:
             raise RayflError(f"{self.name} has no samples '{name}'; it has {', '.join(known)}")
         return known[name]
+
+    def reopen(self) -> None:
+        """Opens inputs that a worker process reads from their source itself; others need nothing.
+
+        Raises:
+            DataError: The source has other data here than where the run started.
+        """
+        for samples in self._sets.values():
+            for part in named_parts(samples.x).values():
+                if isinstance(part, Reopened):
+                    part.reopen()
+
+    @property
+    def _sets(self) -> dict[str, Samples]:
+        known = {"train": self.train, "test": self.test, **{key: part.samples for key, part in self.held_out.items()}}
+        return known | {key: part for key, part in (("server", self.server), (BANK, self.bank)) if part is not None}
 
     def summary(self) -> str:
         """One line about clients, training and test samples, held-out samples, classes and selections."""

@@ -54,6 +54,7 @@ class Resident:
 
     def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, number: int = 1) -> None:
         self.workload = workload
+        workload.store.reopen()  # before training, rather than with the first batch
         self._scenario, self._device = scenario, device
         self.model = FlatModel(self._network(), device)
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)

@@ -29,7 +29,7 @@ def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.nda
     Raises:
         DataError: Labels differ in shape, or an attribute does not match the items.
     """
-    labels = _held(dataset)
+    labels = held_labels(dataset)
     if labels is None:
         return _together([read_item(dataset, row, where)[1] for row in range(len(dataset))], where)
     for row, label in tried.items():
@@ -41,13 +41,14 @@ def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.nda
     return labels
 
 
-def _held(dataset: Any) -> np.ndarray | None:
+def held_labels(dataset: Any) -> np.ndarray | None:
+    """The labels of all items from an attribute, without reading items; None if there is none to go by."""
     match dataset:
         case Subset():
-            inner = _held(dataset.dataset)
+            inner = held_labels(dataset.dataset)
             return None if inner is None else inner[np.asarray(dataset.indices, np.int64)]
         case ConcatDataset():
-            parts = [_held(part) for part in dataset.datasets]
+            parts = [held_labels(part) for part in dataset.datasets]
             found = [part for part in parts if part is not None]
             return np.concatenate(found) if len(found) == len(parts) else None
     if getattr(dataset, "target_transform", None) is not None:

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from rayfl.data.inputs import Pieces
+from rayfl.data.inputs import Pieces, spaced
 from rayfl.data.source_call import SourceCall
 from rayfl.data.torch_datasets.forms import given_sets
 from rayfl.data.torch_datasets.items import MapStyle, read_item
+from rayfl.data.torch_datasets.labels import held_labels
 from rayfl.errors import DataError
 
 
 class OpenSets:
     """The Datasets of a source, by set name.
 
-    A process that receives it repeats the call of the source before it reads its first item. So no data is sent, and a
-    Dataset need not be picklable.
+    A process that receives it repeats the call of the source, and checks that it returns the same data: the labels come
+    from the process that started the run, so inputs in another order would train on other samples' labels. So no data
+    is sent, and a Dataset need not be picklable.
 
     Args:
         call: The call that created the Datasets.
         datasets: The Datasets that it returned.
+        tried: By set, the digest of the items that were tried (`tried_digest`).
     """
 
-    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle]) -> None:
-        self._call, self._datasets = call, dict(datasets)
+    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle], tried: Mapping[str, str]) -> None:
+        self._call, self._datasets, self._tried = call, dict(datasets), dict(tried)
         self._sizes = {part: len(dataset) for part, dataset in datasets.items()}
         self._last: tuple[tuple[str, bytes], list[dict[str, np.ndarray]]] | None = None
 
@@ -49,17 +53,59 @@ class OpenSets:
         self._last = (asked, found) if found and len(found[0]) > 1 else None
         return found
 
+    def open(self) -> None:
+        """Repeats the call of the source, unless this process has its Datasets already.
+
+        Raises:
+            DataError: The source returned other data than where the run started.
+        """
+        if self._datasets:
+            return
+        found = {name: given.dataset for name, given in given_sets(self._call(), self.name).items()}
+        for name, size in self._sizes.items():
+            here = len(found[name]) if name in found else 0
+            if here != size:
+                raise DataError(
+                    f"{self.name}: {name} has {here} items here, but {size} where the run started; make it "
+                    "read the same data on every machine"
+                )
+        for name, tried in self._tried.items():
+            if self._digest(found[name], name) != tried:
+                raise DataError(
+                    f"{self.name}: {name} has other items or labels here than where the run started; every worker "
+                    "process calls the source again, so make it return the same data each time: seed the generators "
+                    "that it draws from (the parameter `seed` gets the seed of the data), and sort the files that it "
+                    "lists"
+                )
+        self._datasets = found
+
+    def _digest(self, dataset: MapStyle, part: str) -> str:
+        read = [read_item(dataset, row, f"{self.name}: {part}") for row in spaced(len(dataset))]
+        return tried_digest(dataset, [item for item, _ in read], [label for _, label in read])
+
     def _dataset(self, part: str) -> MapStyle:
-        if not self._datasets:
-            self._datasets = {name: given.dataset for name, given in given_sets(self._call(), self.name).items()}
-            for name, size in self._sizes.items():
-                here = len(self._datasets[name]) if name in self._datasets else 0
-                if here != size:
-                    raise DataError(
-                        f"{self.name}: {name} has {here} items here, but {size} where the run started; make it "
-                        "read the same data on every machine"
-                    )
+        self.open()
         return self._datasets[part]
+
+
+def items_digest(items: Sequence[Mapping[str, np.ndarray]]) -> str:
+    """SHA-256 of the inputs of some items, in hexadecimal."""
+    digest = hashlib.sha256()
+    for item in items:
+        for name, value in sorted(item.items()):
+            digest.update(f"{name} {value.dtype} {value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).data)
+    return digest.hexdigest()
+
+
+def tried_digest(dataset: MapStyle, items: Sequence[Mapping[str, np.ndarray]], labels: Sequence[Any]) -> str:
+    """SHA-256 of the items that were tried and their labels, and of all labels that an attribute holds."""
+    digest = hashlib.sha256(items_digest(items).encode())
+    held = held_labels(dataset)
+    for label in (*labels, *(() if held is None else (held,))):
+        values = np.asarray(label)
+        digest.update(str(values.tolist()).encode() if values.dtype == object else np.ascontiguousarray(values).data)
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -149,6 +195,10 @@ class TorchRows:
             found[place] = value
         return found
 
+    def reopen(self) -> None:
+        """See `rayfl.data.inputs.Reopened`."""
+        self.field.sets.open()
+
     def take(self, rows: np.ndarray) -> TorchRows:
         """Some of the rows, without reading them."""
         return replace(self, rows=self.rows[rows])
@@ -179,6 +229,10 @@ class TorchPieces(Pieces):
     def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
         """Copies of some pieces."""
         return [piece.copy() for piece in self.field.read(self.rows[rows])]
+
+    def reopen(self) -> None:
+        """See `rayfl.data.inputs.Reopened`."""
+        self.field.sets.open()
 
     def take(self, rows: np.ndarray) -> TorchPieces:
         """Some of the pieces, without reading them."""

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from rayfl.data.inputs import Fields
+from rayfl.data.inputs import Fields, spaced
 from rayfl.data.source_call import SourceCall
 from rayfl.data.torch_datasets.forms import GivenSet, given_sets
 from rayfl.data.torch_datasets.items import MapStyle, read_item
 from rayfl.data.torch_datasets.labels import labels_of
-from rayfl.data.torch_datasets.rows import Field, OpenSets, TorchPieces, TorchRows
+from rayfl.data.torch_datasets.rows import Field, OpenSets, TorchPieces, TorchRows, items_digest, tried_digest
 from rayfl.errors import DataError
 
-TRIED = 16
-"""Number of items of each set, evenly spaced, that are read at the start. The digest of the data is based on them."""
+Item = dict[str, np.ndarray]
+"""The inputs of an item by name."""
 
 
 def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
@@ -33,19 +32,21 @@ def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
     Raises:
         DataError: A Dataset cannot be read by number, or its items are not pairs, differ, or are random.
     """
-    given = given_sets(loaded, f"data.name: '{call.name}'")
+    source = f"data.name: '{call.name}'"
+    given = given_sets(loaded, source)
     if not given:
         return loaded
-    sets = OpenSets(call, {part: one.dataset for part, one in given.items()})
-    return {**loaded, **{part: _opened(one, sets, part, collated) for part, one in given.items()}}
+    read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in given.items()}
+    tried = {part: tried_digest(one.dataset, *read[part]) for part, one in given.items()}
+    sets = OpenSets(call, {part: one.dataset for part, one in given.items()}, tried)
+    return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in given.items()}}
 
 
-def _opened(given: GivenSet, sets: OpenSets, part: str, collated: bool) -> tuple[Any, ...]:
+def _opened(
+    given: GivenSet, sets: OpenSets, part: str, items: Sequence[Item], labels: Sequence[Any], collated: bool
+) -> tuple[Any, ...]:
     where, dataset = f"{sets.name}: {part}", given.dataset
-    number = len(dataset)
-    places = np.unique(np.linspace(0, number - 1, min(number, TRIED)).astype(np.int64)).tolist()
-    items, labels = _tried(dataset, places, where)
-    tried, rows = _digest(items), np.arange(number, dtype=np.int64)
+    places, tried, rows = spaced(len(dataset)), items_digest(items), np.arange(len(dataset), dtype=np.int64)
     inputs: dict[str, TorchRows | TorchPieces] = {}
     for name, first in items[0].items():
         field = Field(sets, part, name, first.shape, first.dtype, tried, ragged=collated and first.ndim > 0)
@@ -56,17 +57,17 @@ def _opened(given: GivenSet, sets: OpenSets, part: str, collated: bool) -> tuple
     return (x, y) if given.clients is None else (x, y, given.clients)
 
 
-def _tried(dataset: MapStyle, places: list[int], where: str) -> tuple[list[dict[str, np.ndarray]], list[Any]]:
+def _tried(dataset: MapStyle, where: str) -> tuple[list[Item], list[Any]]:
     """Reads some items twice, since random items would differ between workers and between runs."""
     items, labels, draws = [], [], []
-    for row in places:
+    for row in spaced(len(dataset)):
         readings = []
         for _ in range(2):
             before = _generators()
             readings.append(read_item(dataset, row, where))
             draws.append(_generators() != before)
-        (item, label), (again, _) = readings
-        if item.keys() != again.keys() or not all(np.array_equal(item[name], again[name]) for name in item):
+        (item, label), (again, label_again) = readings
+        if not _equal(item, again) or not _equal({"": np.asarray(label)}, {"": np.asarray(label_again)}):
             draws = [True]
             break
         items.append(item)
@@ -79,16 +80,13 @@ def _tried(dataset: MapStyle, places: list[int], where: str) -> tuple[list[dict[
     return items, labels
 
 
+def _equal(item: Item, again: Item) -> bool:
+    return item.keys() == again.keys() and all(
+        np.array_equal(values, again[name], equal_nan=values.dtype.kind == "f") for name, values in item.items()
+    )
+
+
 def _generators() -> tuple[Any, ...]:
     """The state of the global random generators."""
     _, keys, place, *_ = np.random.get_state()  # noqa: NPY002 - user code may draw from it
     return random.getstate(), np.asarray(keys).tobytes(), place, torch.random.get_rng_state().numpy().tobytes()
-
-
-def _digest(items: Sequence[Mapping[str, np.ndarray]]) -> str:
-    digest = hashlib.sha256()
-    for item in items:
-        for name, value in sorted(item.items()):
-            digest.update(f"{name} {value.dtype} {value.shape}".encode())
-            digest.update(np.ascontiguousarray(value).data)
-    return digest.hexdigest()

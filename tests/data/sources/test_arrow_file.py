@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,4 +104,20 @@ def test_a_missing_damaged_or_replaced_file_is_named(tmp_path: Path) -> None:
     other = tmp_path / "moved.arrow"
     write(other, rows=7)
     with pytest.raises(RayflError, match=r"moved\.arrow: has \d+ bytes, not \d+: it was replaced"):
-        MappedRows(str(other), 3, "image", mapped.rows, mapped.shape, mapped.dtype)[:1]
+        replace(mapped, file=str(other), file_bytes=3)[:1]
+
+
+def test_a_worker_whose_file_holds_other_values_of_the_same_size_ends_before_it_trains(tmp_path: Path) -> None:
+    write(tmp_path / "big.arrow")
+    found = store(tmp_path)
+    found.reopen()
+    (tmp_path / "there").mkdir()
+    of_node = tmp_path / "there" / "big.arrow"
+    content = (tmp_path / "big.arrow").read_bytes()
+    of_node.write_bytes(content.replace(IMAGES[0].tobytes(), (255 - IMAGES[0]).tobytes()))
+    there = replace(found, train=replace(found.train, x=replace(found.train.x, file=str(of_node))))
+    assert len(content) == of_node.stat().st_size
+    with pytest.raises(
+        RayflError, match=r"there/big\.arrow: column 'image' holds other values here than where the run"
+    ):
+        there.reopen()

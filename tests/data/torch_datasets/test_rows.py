@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.utils.data import Subset
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.sample_reader import SampleReader
 from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
+from rayfl.engine.host import Host
 from rayfl.errors import DataError, ScenarioError
 from rayfl.preparation import prepare
 from tests.data.torch_datasets.scene import (
@@ -139,6 +141,74 @@ def test_a_host_receives_the_call_and_creates_the_datasets_itself(tmp_path: Path
     RETURNED["it"] = {"train": Items(vector, 7), "test": Items(vector, TEST.stop)}
     with pytest.raises(DataError, match="train has 7 items here, but 40 where the run started; make it read the same"):
         pickle.loads(sent)[:1]  # noqa: S301
+
+
+def shuffled(number: int = N) -> dict[str, Any]:
+    """A random split whose generator has no seed: other items with every call."""
+    order = np.random.default_rng().permutation(N)[:number]
+    return {"train": Subset(Items(vector), order.tolist()), "test": Items(vector, TEST.stop)}
+
+
+def in_the_order_of_the_process() -> dict[str, Any]:
+    """As files in the order of a set of names, which differs between processes: here, between calls."""
+    FORWARD.append(1)
+    order = range(N) if len(FORWARD) % 2 else range(N)[::-1]
+    return {"train": Subset(WithTargets(vector), order), "test": Items(vector, TEST.stop)}
+
+
+def relabelled() -> dict[str, Any]:
+    """The same inputs; but an item that is not tried has another label with every call."""
+    FORWARD.append(1)
+    train = WithTargets(vector)
+    train.targets[1] = len(FORWARD) % 2
+    return {"train": train, "test": Items(vector, TEST.stop)}
+
+
+def last_label_moves() -> dict[str, Any]:
+    FORWARD.append(1)
+    label = len(FORWARD) % 2
+    return {"train": Items(lambda row: (VECTORS[row], label if row == N - 1 else row % 3)), "test": Items(vector, 9)}
+
+
+def with_another_test_set() -> dict[str, Any]:
+    return {"train": (VECTORS, LABELS), "test": (VECTORS, LABELS), "far": shuffled()["train"]}
+
+
+FORWARD: list[int] = []
+
+
+@pytest.mark.parametrize(
+    ("source", "moved"),
+    [
+        (shuffled, "train"),
+        (in_the_order_of_the_process, "train"),
+        (relabelled, "train"),
+        (last_label_moves, "train"),
+        (with_another_test_set, "far"),
+    ],
+)
+def test_a_worker_that_gets_other_items_or_labels_from_the_source_ends_before_it_trains(
+    source: Any, moved: str, tmp_path: Path
+) -> None:
+    FORWARD.clear()
+    RETURNED["it"] = source
+    job, _ = prepare(Scenario.from_tables(run_tables()), tmp_path)
+    job.workloads[0].store.reopen()  # in the process that called the source, nothing is read again
+    sent = pickle.loads(pickle.dumps(job.workloads))  # noqa: S301 - as Ray does between its own processes
+    with pytest.raises(DataError, match=r"seed the generators .* and sort the files") as caught:
+        Host(0, job.scenario, sent)
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"data.name: '{HERE}:source': {moved} has other items or labels here than")
+
+
+def test_a_worker_reads_the_tried_items_once_to_compare_them(tmp_path: Path) -> None:
+    sets = both(by_name)
+    sent = pickle.dumps(store(sets, tmp_path, clients=4))
+    for one in sets.values():
+        one.reads.clear()
+    pickle.loads(sent).reopen()  # noqa: S301
+    assert {part: one.reads.total() for part, one in sets.items()} == {"train": 16, "test": TEST.stop}
+    assert sets["train"].reads[N - 1] == 1
 
 
 def run_tables(**data: Any) -> dict[str, Any]:

@@ -32,11 +32,15 @@ def noisy_now_and_then(row: int) -> Any:
     return VECTORS[row] + (np.random.default_rng().normal() if row == N - 1 else 0), LABELS[row]
 
 
+def labelled_at_random(row: int) -> Any:
+    return VECTORS[row], int(np.random.default_rng().integers(1 << 40))
+
+
 def numpys(row: int) -> Any:
     return VECTORS[row] + np.random.rand(), LABELS[row]  # noqa: NPY002 - as users write
 
 
-@pytest.mark.parametrize("item", [rolls, noisy, noisy_now_and_then, numpys])
+@pytest.mark.parametrize("item", [rolls, noisy, noisy_now_and_then, numpys, labelled_at_random])
 def test_random_items_raise(item: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"train: items are random, .*list them in data\.augment") as caught:
         store(both(item), tmp_path, clients=2)
