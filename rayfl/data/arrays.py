@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.data.checking import number_texts
+from rayfl.data.checking import check_range, number_texts, unmasked
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
 from rayfl.data.mapped_rows import MappedRows
@@ -49,7 +49,7 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
     if not {"train", "test"} <= set(loaded):
         raise _no_data(name, loaded, KeyError("'train' or 'test' is missing"))
     try:
-        parts = {part: _samples(*given[:2]) for part, given in loaded.items()}
+        parts = {part: _samples(part, *given[:2]) for part, given in loaded.items()}
         clients = {part: given[2] for part, given in loaded.items() if len(given) > 2}
     except DataError as error:
         raise DataError(f"data.name: '{name}': {error}") from None
@@ -68,35 +68,50 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
     )
 
 
-def inputs_from(given: Any) -> Inputs:
-    """Inputs from an array, a list of arrays of different lengths, or a mapping from names to either."""
+def inputs_from(given: Any, what: str = "the inputs") -> Inputs:
+    """Inputs from an array, a list of arrays of different lengths, or a mapping from names to either.
+
+    Raises:
+        DataError: Values are masked; `what` names the inputs.
+    """
     if isinstance(given, Fields):
         return given
     if isinstance(given, Mapping):
-        return Fields({name: _array_or_pieces(part) for name, part in given.items()})
-    return _array_or_pieces(given)
+        return Fields({name: _array_or_pieces(part, f"{what} '{name}'") for name, part in given.items()})
+    return _array_or_pieces(given, what)
 
 
-def labels_from(given: Any) -> np.ndarray:
-    """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1."""
-    y = np.asarray(given)
+def labels_from(given: Any, what: str = "the labels") -> np.ndarray:
+    """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1.
+
+    Raises:
+        DataError: Values are masked or too large; `what` names the labels.
+    """
+    y = _unmasked_array(given, what)
+    check_range(y, what)
     if y.dtype.kind == "f":
         return y.astype(np.float32)
     return y.astype(np.int64) if y.dtype.kind in "uib" else y
 
 
-def _array_or_pieces(given: Any) -> Array | Pieces:
+def _unmasked_array(given: Any, what: str) -> np.ndarray:
+    # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
+    return np.asarray(unmasked(np.asanyarray(given), what))
+
+
+def _array_or_pieces(given: Any, what: str) -> Array | Pieces:
     if isinstance(given, Pieces | TextWindows | MappedRows | TorchRows):
         return given
     pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
     if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):
-        return np.asarray(given)
-    equal = len({len(piece) for piece in given}) == 1
-    return np.stack(given) if equal and isinstance(given, list | tuple) else Ragged.of(given)
+        return _unmasked_array(given, what)
+    arrays = [unmasked(piece, f"{what}, row {row},") for row, piece in enumerate(given)]
+    equal = len({len(piece) for piece in arrays}) == 1
+    return np.stack(arrays) if equal and isinstance(given, list | tuple) else Ragged.of(arrays)
 
 
-def _samples(x: Any, y: Any) -> Samples:
-    return Samples(inputs_from(x), labels_from(y))
+def _samples(part: str, x: Any, y: Any) -> Samples:
+    return Samples(inputs_from(x, f"{part} inputs"), labels_from(y, f"{part} labels"))
 
 
 def _no_data(name: str, loaded: Any, error: Exception) -> DataError:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfl.data.inputs import Fields, Inputs, Pieces, Ragged, kind_of, named_parts
+from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, kind_of, named_parts
 from rayfl.errors import DataError
 
 if TYPE_CHECKING:
@@ -39,9 +40,9 @@ def check_dataset(data: Dataset) -> None:
             raise DataError(f"{name}: {part} has {len(samples.x)} inputs but {len(samples.y)} labels")
         if not len(samples):
             raise DataError(f"{name}: {part} is empty")
-        _check_labels(samples.y, data.num_classes, f"{name}: {part}")
+        _check_labels(samples.y, data.num_classes, f"{name}: {part}", _owners(data, part))
     for part, samples in data.parts.items():
-        _check_inputs(samples.x, f"{name}: {part}")
+        _check_inputs(samples.x, f"{name}: {part}", _owners(data, part))
     for part, samples in data.parts.items():
         kinds = [kind_of(found.x) for found in (data.train, samples)]
         if kinds[0] != kinds[1]:
@@ -70,15 +71,87 @@ def number_texts(labels: np.ndarray) -> str:
     )
 
 
-def _check_labels(y: np.ndarray, num_classes: int | None, what: str) -> None:
+def unmasked(values: Any, what: str) -> Any:
+    """The values of a NumPy masked array, whose mask `numpy.asarray` would drop; anything else unchanged.
+
+    Raises:
+        DataError: Some are masked; names the first.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    if np.ma.is_masked(values):
+        raise DataError(f"{what} have masked values: {_first(np.ma.getmaskarray(values))}; {_REPLACE}, as x.filled(0)")
+    return values.data
+
+
+def check_values(part: Array | Pieces, what: str, owner: Callable[[int], str] = lambda row: "") -> None:
+    """Checks that values in memory are finite, also as the float32 or int64 that networks receive.
+
+    Args:
+        part: Inputs or labels; those that are read later are not checked.
+        what: They, for messages.
+        owner: Says whose a row is, starting with ", ".
+
+    Raises:
+        DataError: Names the first value that is not.
+    """
+    values = part.values if isinstance(part, Ragged) else part
+    if not isinstance(values, np.ndarray) or not values.size:
+        return
+    if values.dtype.kind == "f" and not np.isfinite([np.min(values), np.max(values)]).all():
+        rows = part[:] if isinstance(part, Ragged) else values
+        row = next(row for row, one in enumerate(rows) if not np.isfinite(one).all())
+        place = _first(~np.isfinite(rows[row])[None], row)
+        raise DataError(f"{what} hold values that are not finite: {place}{owner(row)}; {_REPLACE}")
+    check_range(values, what)
+
+
+_REPLACE = "leave such samples out, or fill them"
+
+
+def check_range(values: np.ndarray, what: str) -> None:
+    """Checks that no value turns infinite as float32, or wraps as int64.
+
+    Raises:
+        DataError: One does.
+    """
+    if not values.size or values.dtype.kind not in "uf" or values.dtype == np.float32:
+        return
+    largest, name = (float(np.finfo(np.float32).max), "float32") if values.dtype.kind == "f" else (2**63 - 1, "int64")
+    most = max((value for value in (values.min(), values.max()) if np.isfinite(value)), key=abs, default=0)
+    if abs(most) > largest:
+        raise DataError(f"{what} hold {most:.6g}, too large for {name}, the type that networks receive; scale them")
+
+
+def _first(wrong: np.ndarray, first_row: int = 0) -> str:
+    """Where the first of some true values is; rows are counted from `first_row`."""
+    row, *place = (int(index) for index in np.argwhere(np.atleast_1d(wrong))[0])
+    column = f", column {place[0]}" if len(place) == 1 else f", at {place}" if place else ""
+    return f"the first in row {first_row + row}{column}"
+
+
+def _owners(data: Dataset, part: str) -> Callable[[int], str]:
+    """Says which natural client a row belongs to, if any."""
+    shards = None if data.natural is None else {"train": data.natural.train, "test": data.natural.test}.get(part)
+
+    def owner(row: int) -> str:
+        place = np.flatnonzero(shards.rows == row) if shards is not None else ()
+        if shards is None or data.natural is None or not len(place):
+            return ""
+        return f", of client '{data.natural.names[int(np.searchsorted(shards.offsets, place[0], side='right')) - 1]}'"
+
+    return owner
+
+
+def _check_labels(y: np.ndarray, num_classes: int | None, what: str, owner: Callable[[int], str]) -> None:
     described = f"{what} labels are {y.dtype}{list(y.shape)}"
     if y.dtype.kind not in "uif" or not y.dtype.isnative:
         raise DataError(
             f"{described}; allowed are integers and floating point numbers in this machine's byte order"
             + number_texts(y)
         )
-    if y.dtype.kind == "f" and not _is_finite(y):
-        raise DataError(f"{what} labels hold values that are not finite (NaN or infinity)")
+    unmasked(y, f"{what} labels")
+    check_values(y, f"{what} labels", owner)
     if num_classes is None or y.ndim > 1:
         return
     if y.dtype.kind == "f":
@@ -90,19 +163,14 @@ def _check_labels(y: np.ndarray, num_classes: int | None, what: str) -> None:
         raise DataError(f"{what} labels run from {low} to {high}, allowed are 0 to {num_classes - 1}")
 
 
-def _check_inputs(x: Inputs, what: str) -> None:
+def _check_inputs(x: Inputs, what: str, owner: Callable[[int], str]) -> None:
     kinds = "uifb" if isinstance(x, Fields) else "uif"
     for name, part in named_parts(x).items():
         inputs = f"{what} inputs" + (f" '{name}'" if name else "")
-        if part.dtype.kind not in kinds or not part.dtype.isnative:
+        if part.dtype.kind not in kinds or not part.dtype.isnative or part.dtype.itemsize > 8:
             raise DataError(
                 f"{inputs} are {part.dtype}; allowed are integers and floating point numbers in this machine's byte "
                 "order"
             )
-        values = part.values if isinstance(part, Ragged) else part
-        if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not _is_finite(values):
-            raise DataError(f"{inputs} hold values that are not finite (NaN or infinity)")
-
-
-def _is_finite(values: np.ndarray) -> bool:
-    return not values.size or bool(np.isfinite([np.min(values), np.max(values)]).all())
+        unmasked(part.values if isinstance(part, Ragged) else part, inputs)
+        check_values(part, inputs, owner)

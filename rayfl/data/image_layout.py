@@ -24,8 +24,19 @@ def how_to_make_images(inputs: Inputs) -> str:
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"
     if not isinstance(inputs, np.ndarray):
         return f"; these look like {layout}: give uint8 (from a Dataset, a PIL image, without ToTensor)"
-    scaled = "x" if inputs.dtype.kind != "f" or inputs.max() > 1 else "(255 * x)"
-    rounded = scaled if inputs.dtype.kind != "f" else f"{scaled}.round()"
-    pixels = rounded if inputs.dtype == np.uint8 else f"{rounded}.astype('uint8')"
     hint = " after undoing their normalisation" if inputs.dtype.kind == "f" and inputs.min() < 0 else ""
-    return f"; these look like {layout}: write x = {pixels}{'.transpose(0, 2, 3, 1)' if first else ''}{hint}"
+    return f"; these look like {layout}: write x = {_pixels(inputs)}{'.transpose(0, 2, 3, 1)' if first else ''}{hint}"
+
+
+def _pixels(inputs: np.ndarray) -> str:
+    """Code that scales inputs called x to uint8, which wraps whatever lies outside 0..255."""
+    if inputs.dtype == np.uint8:
+        return "x"
+    low, high = float(inputs.min()), float(inputs.max())
+    if inputs.dtype.kind == "f" and (low < 0 or high <= 1):
+        return "(255 * x).round().astype('uint8')"
+    if low >= 0 and high <= 255:
+        return f"x{'.round()' if inputs.dtype.kind == 'f' else ''}.astype('uint8')"
+    if inputs.dtype.kind != "f" and low >= 0 and 4096 <= high <= 65535:  # of 12 bits it would leave 16 levels
+        return "(x // 257).astype('uint8')"
+    return "(255.0 * (x - LOW) / (HIGH - LOW)).round().astype('uint8') for pixels from LOW to HIGH"

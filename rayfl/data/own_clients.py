@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from rayfl.data.checking import unmasked
 from rayfl.data.dataset import NaturalClients, Shards
 from rayfl.data.partition.checking import checked_shards
 from rayfl.errors import DataError
@@ -59,7 +60,7 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
         rows = list(lists.values())
         shards = Shards(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
         return tuple(map(str, lists)), checked_shards(shards, number, None, f"{what}: {part}")
-    owner = np.asarray(given)
+    owner = np.asarray(unmasked(np.asanyarray(given), f"{what}: the owners of {part}"))
     if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas stores strings
         owner = owner.astype(str)
     if owner.shape != (number,) or owner.dtype.kind not in "uiUT":

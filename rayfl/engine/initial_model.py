@@ -136,6 +136,8 @@ def _try(
         line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}").split("\n", 1)
         if isinstance(x, torch.Tensor) and x.ndim == 4 and x.shape[1] not in CHANNELS:
             line += as_images
+        elif "long" in str(error).lower() and any(one.dtype == torch.int64 for one in _tensors(x).values()):
+            line += "; integers reach the network as int64: give measurements as x.astype('float32')"
         raise ScenarioError("\n".join([line, *rest])) from None
     if not isinstance(outputs, torch.Tensor):
         raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
@@ -151,8 +153,11 @@ def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
 
 
 def _shapes(x: Input) -> str:
-    tensors = x if isinstance(x, dict) else {"": x}
-    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in tensors.items())
+    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in _tensors(x).items())
+
+
+def _tensors(x: Input) -> dict[str, torch.Tensor]:
+    return x if isinstance(x, dict) else {"": x}
 
 
 def _how_to_set_width(network: Named, num_outputs: int, key: str) -> str:

@@ -10,11 +10,13 @@ import pytest
 
 from rayfl.config.data import Data
 from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.store import build_store
 from rayfl.errors import DataError
 
 X, Y = np.arange(12.0)[:, None], np.arange(12) % 3
 WRITERS = np.array(["eve", "ada", "bob"] * 4)
+GAPS = np.ma.masked_array(X, X == 4)
 OWNED = {"train": (X, Y, WRITERS), "test": (X[:4], Y[:4], ["ada", "eve", "ada", "bob"]), "sketch": (X[:2], Y[:2])}
 
 
@@ -55,6 +57,23 @@ def half_owned() -> Any:
     return {"train": (X, Y, np.arange(12) // 6), "test": (X, Y)}
 
 
+class Variable:
+    """As netCDF4's: `numpy.asarray` reads it, and drops the mask."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return GAPS
+
+
+def test_a_mask_that_a_reader_returns_is_seen_and_an_empty_one_changes_nothing() -> None:
+    with pytest.raises(DataError, match="train inputs have masked values: the first in row 4, column 0"):
+        dataset_of_arrays("mine", (Variable(), Y, X, Y))
+    whole = dataset_of_arrays("mine", (np.ma.masked_array(X), np.ma.masked_array(Y), X, Y))
+    assert type(whole.train.x) is np.ndarray
+    assert type(whole.train.y) is np.ndarray
+    with pytest.raises(DataError, match="mine: test inputs have masked values"):
+        Dataset("mine", Samples(X, Y), Samples(GAPS, Y), 3, Provenance("arrays", "test"))
+
+
 def test_labels_other_than_single_integers_are_not_classes() -> None:
     for y, dtype, classes in (
         (Y, np.int64, 3),
@@ -92,7 +111,28 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
             r"object\[12\]; number the classes: classes, train_y = numpy\.unique",
         ),
         ((X, np.array(["2020-01-01"] * 12, "M8[D]"), X, Y), r"datetime64\[D\]\[12\]$"),
-        ((X, Y * np.nan, X, Y * 1.0), "train labels hold values that are not finite"),
+        ((X, Y * np.nan, X, Y * 1.0), "train labels hold values that are not finite: the first in row 0;"),
+        (
+            {"train": (np.where(X == 7, np.nan, X), Y, WRITERS), "test": (X, Y)},
+            "train inputs hold values that are not finite: the first in row 7, column 0, of client 'ada'; leave such",
+        ),
+        (
+            ([np.ones(2), np.array([1, 2, np.inf])], Y[:2], [np.ones(2)], Y[:1]),
+            "train inputs hold values that are not finite: the first in row 1, column 2;",
+        ),
+        ((X * 1e39, Y, X, Y), r"train inputs hold 1\.1e\+40, too large for float32, .*; scale them"),
+        ((X, Y, X, Y * 1e39), r"test labels hold 2e\+39, too large for float32"),
+        ((X, Y.astype(np.uint64) << np.uint64(63), X, Y), r"train labels hold .*, too large for int64"),
+        ((X.astype(np.uint64) << np.uint64(60), Y, X.astype(np.uint64), Y), "train inputs hold .* for int64"),
+        ((X.astype(np.longdouble), Y, X.astype(np.longdouble), Y), "inputs are float128; allowed are"),
+        ((GAPS, Y, X, Y), "train inputs have masked values: the first in row 4, column 0; leave such samples out, or"),
+        (({"a": GAPS}, Y, {"a": X}, Y), "train inputs 'a' have masked values: the first in row 4"),
+        (({"a": [*X, GAPS[4]]}, Y, {"a": X}, Y), "train inputs 'a', row 12, have masked values"),
+        ((X, np.ma.masked_equal(Y, 2), X, Y), "train labels have masked values: the first in row 2;"),
+        (
+            {"train": (X, Y, np.ma.masked_equal(np.arange(12), 3)), "test": (X, Y)},
+            "the owners of train have masked values: the first in row 3",
+        ),
         ((X, Y, X, Y / 2), r"train labels are int64\[12\], test labels float32\[12\]|test labels are float32"),
         ((X, np.eye(12), X, np.eye(11)), r"test has 12 inputs but 11 labels"),
         ((X, np.eye(12), X, np.eye(12)[:, :5]), r"train labels are float32\[12, 12\], test labels float32\[12, 5\]"),

@@ -39,6 +39,15 @@ class OwnNetwork(nn.Module):
         return self.layers(x)
 
 
+class Table(nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(30, num_classes)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
 class Broken(OwnNetwork):
     def forward(self, x: Any) -> Any:
         return super().forward(x)[0]["oops"]
@@ -62,6 +71,33 @@ def test_the_suggested_code_makes_images(x: np.ndarray) -> None:
     made = eval(said.partition("write x = ")[2], {"x": x})  # noqa: S307 - code of this test
     assert made.dtype == np.uint8
     assert np.array_equal(made, PIXELS)
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        PIXELS.astype(np.uint16) * 250,
+        PIXELS.astype(np.int32) * 250,
+        PIXELS.astype(np.uint16) * 16,  # 12 bits, as of X-rays
+        PIXELS.astype(np.float32) * 250,
+        PIXELS.astype(np.int16) * 10 - 1000,  # as Hounsfield units
+    ],
+    ids=["uint16", "int32", "12 bits", "float", "negative"],
+)
+def test_the_suggested_code_never_wraps_wider_values(x: np.ndarray) -> None:
+    code = how_to_make_images(x).partition("write x = ")[2]
+    made = eval(code.partition(" for pixels")[0], {"x": x, "LOW": x.min(), "HIGH": x.max()})  # noqa: S307
+    assert made.dtype == np.uint8
+    in_order = made.ravel()[np.argsort(x, axis=None)].astype(int)
+    assert (np.diff(in_order) >= 0).all()
+    assert in_order[-1] - in_order[0] >= 240
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int16, np.uint32, np.uint8])
+def test_measurements_as_integers_get_a_remedy(dtype: Any, tmp_path: Path) -> None:
+    x = (np.arange(600).reshape(20, 30) % 200).astype(dtype)
+    with pytest.raises(ScenarioError, match=r"int64: give measurements as x\.astype\('float32'\)\n"):
+        prepared(x, tmp_path, f"{__name__}:Table")
 
 
 @pytest.mark.parametrize(

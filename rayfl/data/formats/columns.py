@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow.types as pt
 from PIL import Image
 from pydantic import Field
 
-from rayfl.data.formats.image_decoding import FORMATS
+from rayfl.data.checking import check_range, check_values
+from rayfl.data.formats.image_decoding import FORMATS, in_eight_bits
 from rayfl.data.formats.parquet import fixed_bytes, sorted_by_name
 from rayfl.data.inputs import Fields, Inputs, Ragged, taken
 from rayfl.errors import DataError, ScenarioError
@@ -119,7 +120,10 @@ def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bo
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
         raise DataError(f"{where} is {kind}, but must hold numbers or lists of numbers")
     values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    return values.astype(np.float32) if as_float32 and values.dtype == np.float64 else values
+    if as_float32 and values.dtype == np.float64:
+        check_range(values, where)
+        return values.astype(np.float32)
+    return values
 
 
 def _decoded(array: pa.Array, where: str) -> np.ndarray:
@@ -133,8 +137,9 @@ def _decoded(array: pa.Array, where: str) -> np.ndarray:
     sizes = {image.size for image in images}
     if len(sizes) > 1:
         raise DataError(f"{where}: images have {len(sizes)} sizes, such as {sorted(sizes)[:2]}, but must have one")
-    mode = "L" if all(image.mode in ("1", "L") for image in images) else "RGB"
-    pixels = np.stack([np.asarray(image.convert(mode)) for image in images])
+    mode: Literal["L", "RGB"] = "L" if all(image.mode in ("1", "L") for image in images) else "RGB"
+    decoded = [in_eight_bits(image, mode, f"{where}, row {row}") for row, image in enumerate(images)]
+    pixels = np.stack([np.asarray(image) for image in decoded])
     return pixels[..., None] if mode == "L" else pixels
 
 
@@ -176,7 +181,9 @@ def _vectors(table: pa.Table, columns: Sequence[str], where: str) -> np.ndarray:
 
 
 def _column(table: pa.Table, name: str, where: str) -> np.ndarray | Ragged:
-    return column_values(_found(table, name, where), f"{where}: column '{name}'")
+    values = column_values(_found(table, name, where), f"{where}: column '{name}'")
+    check_values(values, f"{where}: column '{name}'")
+    return values
 
 
 def _found(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:

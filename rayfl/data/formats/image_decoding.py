@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -32,19 +33,36 @@ def read_image(file: Path, formats: tuple[str, ...] = FORMATS) -> tuple[Image.Im
     return image, hashlib.sha256(content).digest()
 
 
+def in_eight_bits(image: Image.Image, mode: Literal["L", "RGB"], which: str) -> Image.Image:
+    """An image in a mode of 8 bits per channel.
+
+    Args:
+        image: The image.
+        mode: Grey or colours.
+        which: The image, for the error: "scan.png:".
+
+    Raises:
+        DataError: Its grey levels have more than 8 bits, which Pillow would clip to 255, or its colours are Lab.
+    """
+    if image.mode in ("F", "I", "LAB") or image.mode.startswith("I;16"):
+        remedy = "RGB" if image.mode == "LAB" else "8 bits per channel, and scale its pixels (// 257 from 16 bits)"
+        raise DataError(f"{which} has pixels of mode {image.mode}; convert it to {remedy}")
+    if image.mode == mode:
+        return image
+    # Pillow requires converting a palette with transparency to RGBA first.
+    return (image.convert("RGBA") if image.mode in ("P", "PA") else image).convert(mode)
+
+
 def read_square(file: Path, size: int) -> tuple[np.ndarray, bytes]:
     """RGB pixels [size, size, 3] uint8 of an image file, cropped to the central square and scaled, and its SHA-256.
 
     Colours of 16 bits per channel keep their upper 8 bits.
 
     Raises:
-        DataError: As for `read_image`, or grey levels have more than 8 bits.
+        DataError: As for `read_image` and `in_eight_bits`.
     """
     image, digest = read_image(file)
-    if image.mode in ("F", "I") or image.mode.startswith("I;16"):
-        raise DataError(f"{file}: has pixels of mode {image.mode}; convert it to 8 bits per channel")
-    # Pillow requires converting a palette with transparency to RGBA first.
-    rgb = (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+    rgb = in_eight_bits(image, "RGB", f"{file}:")
     if rgb.size != (size, size):
         rgb = ImageOps.fit(rgb, (size, size), Image.Resampling.BILINEAR)
     return np.asarray(rgb), digest

@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.formats.image_decoding import read_image
+from rayfl.data.formats.image_decoding import in_eight_bits, read_image
 from rayfl.data.formats.image_files import Keep, subfolders
 from rayfl.data.generated import streets
 from rayfl.data.image_rows import ImageRows
@@ -136,7 +136,7 @@ class _Size:
 def _pixels(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:
     image, digest = _of_size(file, whole)
     size = (whole.width // shrink, whole.height // shrink)
-    return np.asarray(image.convert("RGB").resize(size, Image.Resampling.BILINEAR)), digest
+    return np.asarray(in_eight_bits(image, "RGB", f"{file}:").resize(size, Image.Resampling.BILINEAR)), digest
 
 
 def _classes(file: Path, whole: _Size, shrink: int) -> tuple[np.ndarray, bytes]:

@@ -13,6 +13,7 @@ from PIL import Image
 
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
+from rayfl.data.formats.image_decoding import in_eight_bits
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.registry import check_options, nearest
 
@@ -103,7 +104,7 @@ def _arrays(samples: Any, size: int | None, where: str) -> tuple[np.ndarray, np.
 def _pixels(image: Any, size: int | None, where: str) -> np.ndarray:
     if not isinstance(image, Image.Image):
         raise DataError(f"{where}: a sample is of type {type(image).__name__}, not an image; write your own source")
-    image = image if image.mode in ("L", "RGB") else image.convert("RGB")
+    image = in_eight_bits(image, "L" if image.mode == "L" else "RGB", f"{where}: a sample")
     pixels = np.asarray(image if size is None else _square(image, size, Image.Resampling.BILINEAR))
     return pixels[..., None] if pixels.ndim == 2 else pixels
 

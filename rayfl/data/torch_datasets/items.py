@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from rayfl.data.checking import unmasked
+from rayfl.data.formats.image_decoding import in_eight_bits
 from rayfl.data.image_layout import CHANNELS
 from rayfl.errors import DataError, RayflError
 from rayfl.user_code import report_as_theirs
@@ -53,7 +55,10 @@ def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.nda
         )
     x, y = item
     named = x if isinstance(x, Mapping) else {"": x}
-    return {str(name): _array(value, name, row, where) for name, value in named.items()}, _label(y)
+    return (
+        {str(name): _array(value, name, row, where) for name, value in named.items()},
+        unmasked(_label(y), f"{where}: the label of item {row}: its values"),
+    )
 
 
 def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
@@ -65,10 +70,10 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
         case torch.Tensor():
             return value.detach().cpu().numpy()
         case Image.Image():
-            pixels = np.asarray(value if value.mode in ("L", "RGB") else value.convert("RGB"))
+            pixels = np.asarray(in_eight_bits(value, "L" if value.mode == "L" else "RGB", f"{where}: item {row}"))
             return pixels[..., None] if pixels.ndim == 2 else pixels
     try:
-        array = np.asarray(value)
+        array = np.asanyarray(value)
     except Exception:  # an arbitrary object may raise anything
         array = np.empty(0, object)
     if array.dtype.kind not in "uifb":
@@ -77,7 +82,7 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
             f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, a "
             "PIL image, or a dictionary of these"
         )
-    return array
+    return np.asarray(unmasked(array, f"{where}: item {row}: its values"))
 
 
 def _has_channels_last(shape: torch.Size) -> bool:

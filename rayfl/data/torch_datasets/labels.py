@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import ConcatDataset, Subset
 
+from rayfl.data.checking import unmasked
 from rayfl.data.torch_datasets.items import MapStyle, read_item
 from rayfl.errors import DataError
 
@@ -56,7 +57,7 @@ def held_labels(dataset: Any) -> np.ndarray | None:
     for name in ATTRIBUTES:
         held: Any = getattr(dataset, name, None)
         if hasattr(held, "__len__") and len(held) == len(dataset):
-            return np.asarray(held)
+            return np.asarray(unmasked(np.asanyarray(held), f"the values of '{name}' of the Dataset"))
     return None
 
 

@@ -106,6 +106,37 @@ def test_lists_of_different_lengths_images_and_arguments_by_name(folder: Path) -
     np.testing.assert_allclose(np.asarray(named.arrays["a"]), VECTORS[train], rtol=1e-6)
 
 
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
+def test_grey_levels_of_more_than_8_bits_are_refused_and_not_clipped(kind: Any, tmp_path: Path) -> None:
+    scans = [Image.fromarray((PIXELS[row, :, :, 0].astype(np.float64) * 257).astype(kind)) for row in range(4)]
+    files = []
+    for scan in scans:
+        written = io.BytesIO()
+        scan.save(written, format="TIFF")
+        files.append(written.getvalue())
+    pq.write_table(pa.table({"image": pa.array(files), "label": [0, 1, 0, 1]}), tmp_path / "scans.parquet")
+    with pytest.raises(RayflError, match=r"scans\.parquet: column 'image', row 0 has pixels of mode .*// 257"):
+        store(tmp_path, path="scans.parquet", inputs="image", label="label")
+    clipped = np.asarray(Image.open(io.BytesIO(files[0])).convert("L"))
+    assert (clipped >= PIXELS[0, :, :, 0]).all(), "Pillow clips, it does not scale"
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.5, 1.0, np.nan, np.inf], r"column 'x' hold values that are not finite: the first in row 2; leave"),
+        ([0.5, -1e39, 1.0, 2.0], r"column 'x' hold -1e\+39, too large for float32, .*; scale"),
+    ],
+)
+def test_numbers_that_are_not_finite_or_too_large_are_found_in_their_column(
+    values: list[float], message: str, tmp_path: Path
+) -> None:
+    for inputs, label in (("x", "y"), ("y", "x")):
+        pq.write_table(pa.table({"x": values, "y": [0, 1, 0, 1]}), tmp_path / "wrong.parquet")
+        with pytest.raises(RayflError, match=rf"wrong\.parquet: {message}"):
+            store(tmp_path, path="wrong.parquet", inputs=inputs, label=label)
+
+
 def test_without_a_split_test_samples_are_drawn_with_the_datas_seed(folder: Path) -> None:
     found = store(folder, inputs="age", label="income", test_share=0.25)
     assert (len(found.test), len(found.train)) == (10, 30)

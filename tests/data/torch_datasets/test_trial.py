@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from rayfl.errors import DataError
 from tests.data.torch_datasets.scene import LABELS, TEST, VECTORS, Items, N, store, vector
@@ -70,6 +71,18 @@ def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) ->
         ),
         (lambda row: ({"a": None}, 0), "train: input 'a' of item 0 is of type NoneType; give a tensor"),
         (lambda row: (VECTORS[row, : 1 + row % 2], 0), r"but \[1\] .* for the first; .*, or set data\.collate"),
+        (
+            lambda row: (Image.fromarray(np.full((4, 4), 999, np.uint16)), 0),
+            r"train: item 0 has pixels of mode I;16; .* scale its pixels \(// 257 from 16 bits\)",
+        ),
+        (
+            lambda row: (np.ma.masked_array(VECTORS[row], [row == 13, False, row == 13]), 0),
+            "train: item 13: its values have masked values: the first in row 0",
+        ),
+        (
+            lambda row: (VECTORS[row], np.ma.masked_array(row, row == 13)),
+            "train: the label of item 13: its values have masked values",
+        ),
         (lambda row: ({}, 0), "inputs by name: the mapping is empty"),
         (
             lambda row: (VECTORS[row], "cat"),
