@@ -12,6 +12,7 @@ from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.participation import Devices
 from rayfl.config.phase import Phase, with_default_name
+from rayfl.config.privacy import ClientDP, SampleDP
 from rayfl.config.section import Named, Section
 from rayfl.config.start import Start
 from rayfl.config.user_modules import make_importable
@@ -157,8 +158,16 @@ class Scenario(Section):
     @property
     def repeatable(self) -> bool:
         """Whether a repeated client update has the same bits; with `secure` it would release its samples again."""
-        private = [dp for phase in self.phases for dp in (phase.settings.dp, phase.local.dp) if dp is not None]
-        return not any(dp.secure for dp in private)
+        return not any(dp.secure for dp in self._privacy)
+
+    @property
+    def hides(self) -> bool:
+        """Whether a phase hides samples or clients, so that errors must not describe data."""
+        return bool(self._privacy)
+
+    @property
+    def _privacy(self) -> list[SampleDP | ClientDP]:
+        return [dp for phase in self.phases for dp in (phase.settings.dp, phase.local.dp) if dp is not None]
 
     @property
     def data_seed(self) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rayfl.data.augmentation.pipeline import Pipeline, pipelines
+from rayfl.data.checking import not_finite_later
 from rayfl.data.collation import Input, build_collation
 from rayfl.data.dataset import has_label_maps
 from rayfl.data.device_copy import to_device
@@ -25,6 +26,9 @@ Batch = tuple[Any, torch.Tensor]
 
 _BYTES_AT_ONCE = 2**26
 """Bytes of stored samples that a pass fetches at a time, unless a single batch is larger."""
+
+_ROWS_TO_CHECK = 256
+"""Samples in a batch that is only looked at."""
 
 
 class BatchSource:
@@ -79,6 +83,29 @@ class BatchSource:
         if self.set_of(client) == "train":
             return np.sort(store.train_shards.rows)
         return np.arange(len(store.samples("server")))
+
+    def not_finite(self, name: str, rows: np.ndarray, augment: bool = True) -> str:
+        """Finds NaN and infinity in inputs that could not be checked before the run, once training or scoring failed.
+
+        Args:
+            name: Name of the set of samples.
+            rows: Its rows to look at.
+            augment: Whether to look at them augmented as well.
+
+        Returns:
+            What is not finite and the remedy, or "" if everything is finite.
+        """
+        if found := not_finite_later(self._store.samples(name).x, rows):
+            return f"the data is not finite: {self._store.name}: {name}: {found}; leave such samples out, or fill them"
+        if not (augment and self.varies) and not self._collate:
+            return ""
+        rngs = [np.random.default_rng(0) for _ in self._pipelines]
+        for views, _ in self.training_views(rows, _ROWS_TO_CHECK, rngs, augment, name):
+            tensors = [one for x in views for one in (x.values() if isinstance(x, dict) else [x])]
+            if any(tensor.is_floating_point() and not tensor.isfinite().all() for tensor in tensors):
+                key = "data.collate" if self._collate else "data.augment"
+                return f"{key}: makes inputs of the samples of {name} that are not finite (NaN or infinity)"
+        return ""
 
     def set_of(self, client: int) -> str:
         """The set of samples that a client or a pool trains on."""

@@ -106,6 +106,25 @@ def check_values(part: Array | Pieces, what: str, owner: Callable[[int], str] = 
     check_range(values, what)
 
 
+def not_finite_later(x: Inputs, rows: np.ndarray) -> str:
+    """The first of some rows that were not in memory before the run and hold NaN or infinity as float32; "" if none."""
+    for name, part in named_parts(x).items():
+        if isinstance(part, np.ndarray | Ragged) or part.dtype.kind != "f":
+            continue
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            chunk = rows[start : start + _ROWS_AT_ONCE]
+            for row, values in zip(chunk.tolist(), part[chunk], strict=True):
+                with np.errstate(over="ignore"):
+                    wrong = ~np.isfinite(np.asarray(values, np.float32))
+                if wrong.any():
+                    number = int(getattr(part, "rows", np.arange(len(part)))[row])
+                    which = f"input '{name}' of item {number}" if name else f"item {number}"
+                    return f"{which} ({int(wrong.sum())} of its {wrong.size} values)"
+    return ""
+
+
+_ROWS_AT_ONCE = 256
+
 _REPLACE = "leave such samples out, or fill them"
 
 

@@ -11,6 +11,7 @@ from rayfl.algorithms.exchange import Asked
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.resident import Resident
+from rayfl.errors import ClientError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, UpdatePlan
@@ -94,11 +95,20 @@ class ExchangeUpdates:
         for client in group:
             with errors.of_client(client):
                 clients.append(self._context(client))
-        results = self._resident.run(clients, update, errors)
+        try:
+            results = self._resident.run(clients, update, errors)
+        except ClientError as error:
+            raise self._explained(error) from None
         for opened in clients if self._declared else ():
             with errors.of_client(opened.id):
                 self._states.stage(opened.id, self._round_index.round, opened.state)
         return results
+
+    def _explained(self, error: ClientError) -> ClientError:
+        """Blames the data rather than the learning rate if a client's samples are not finite and need not be hidden."""
+        hidden = self._plan.hiding is not None or self._update.local.dp is not None
+        why = self._resident.not_finite(error.client) if error.diverged and not hidden else ""
+        return ClientError(error.client, error.host, error.phase, error.round, why, who=error.who) if why else error
 
     def _context(self, client: int) -> ClientContext:
         plan, resident, kept = self._plan, self._resident, {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -23,6 +25,7 @@ from rayfl.engine.initial_model import build_network
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.scoring import Score, Scorer
 from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.errors import DataError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
@@ -99,12 +102,25 @@ class Resident:
         """Runs client updates of one exchange, with DP if `local.dp` is set; see `ClientUpdates.run`."""
         return (self._plain if group[0].local.dp is None else self._private).run(group, update, errors)
 
+    def not_finite(self, client: int) -> str:
+        """What of a client's samples is not finite, if the data could not be checked before the run; else ""."""
+        return self._source.not_finite(self._source.set_of(client), self._source.shard(client))
+
     def score(self, part: Slice) -> Score:
-        """Scores the resident model on a slice."""
+        """Scores the resident model on a slice.
+
+        Raises:
+            DataError: Its inputs are not finite.
+        """
         workload, module = self.workload, self.model.module
         module.eval()
         size, seed = workload.evaluation.batch_size, self._scenario.data_seed
-        return self.scorer.score(evaluation_batches(self._source, module, workload.task, part, size, seed), part)
+        score = self.scorer.score(evaluation_batches(self._source, module, workload.task, part, size, seed), part)
+        if math.isfinite(score.loss) or self._scenario.hides:
+            return score
+        if why := self._source.not_finite(part.set, np.arange(part.start, part.stop), augment=False):
+            raise DataError(why)
+        return score
 
     def message_sizes(self, plan: PhasePlan) -> MessageSizes:
         """Returns the message sizes of a phase that trains this workload."""

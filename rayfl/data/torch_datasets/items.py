@@ -57,7 +57,7 @@ def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.nda
     named = x if isinstance(x, Mapping) else {"": x}
     return (
         {str(name): _array(value, name, row, where) for name, value in named.items()},
-        unmasked(_label(y), f"{where}: the label of item {row}: its values"),
+        unmasked(_label(y), f"{where}: item {row}: its labels"),
     )
 
 
@@ -82,7 +82,7 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
             f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, a "
             "PIL image, or a dictionary of these"
         )
-    return np.asarray(unmasked(array, f"{where}: item {row}: its values"))
+    return np.asarray(unmasked(array, f"{where}: item {row}: its inputs"))
 
 
 def _has_channels_last(shape: torch.Size) -> bool:

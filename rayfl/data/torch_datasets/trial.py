@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rayfl.data.checking import check_values
 from rayfl.data.inputs import Fields, spaced
 from rayfl.data.source_call import SourceCall
 from rayfl.data.torch_datasets.forms import GivenSet, given_sets
@@ -67,6 +68,9 @@ def _tried(dataset: MapStyle, where: str) -> tuple[list[Item], list[Any]]:
             readings.append(read_item(dataset, row, where))
             draws.append(_generators() != before)
         (item, label), (again, label_again) = readings
+        for name, values in item.items():
+            inputs = f"{where}: item {row}: its inputs" + (f" '{name}'" if name else "")
+            check_values(np.atleast_1d(values), inputs)
         if not _equal(item, again) or not _equal({"": np.asarray(label)}, {"": np.asarray(label_again)}):
             draws = [True]
             break

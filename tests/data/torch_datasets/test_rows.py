@@ -18,7 +18,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.sample_reader import SampleReader
 from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
 from rayfl.engine.host import Host
-from rayfl.errors import DataError, ScenarioError
+from rayfl.errors import ClientError, DataError, ScenarioError
 from rayfl.preparation import prepare
 from tests.data.torch_datasets.scene import (
     HERE,
@@ -226,6 +226,76 @@ def test_a_run_has_the_bits_of_the_same_arrays_on_any_number_of_hosts(tmp_path: 
         vectors.append(run_on_hosts(job, hosts)[0])
     assert np.array_equal(vectors[0], vectors[1])
     assert np.array_equal(vectors[0], vectors[2])
+
+
+def not_finite_at_3(row: int) -> Any:
+    """An item that is not tried before the run."""
+    return (np.where(row == 3, [np.nan, 1, 2], VECTORS[row]).astype(np.float32), int(LABELS[row]))
+
+
+def too_large_at_3(row: int) -> Any:
+    return (VECTORS[row].astype(np.float64) * (1e300 if row == 3 else 1), int(LABELS[row]))
+
+
+def trained(**tables: Any) -> None:
+    job, _ = prepare(Scenario.from_tables(run_tables() | tables), Path("no-data-here"))
+    run_on_hosts(job, 1)
+
+
+@pytest.mark.parametrize(("item", "wrong"), [(not_finite_at_3, 1), (too_large_at_3, 3)])
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_an_item_that_is_not_finite_is_named_in_place_of_the_learning_rate(
+    item: Any, wrong: int, schedule: str
+) -> None:
+    RETURNED["it"] = {"train": Items(item), "test": Subset(Items(item), range(4, 12))}
+    phase = {"name": "p", "rounds": 1, "cohort": 3, "schedule": schedule}
+    with pytest.raises(ClientError, match=rf"the data is not finite: .*: train: item 3 \({wrong} of its 3") as caught:
+        trained(phases=[phase])
+    assert not caught.value.diverged
+    assert "lr" not in str(caught.value)
+
+
+def test_a_test_item_that_is_not_finite_is_named_in_place_of_a_loss_without_a_value() -> None:
+    RETURNED["it"] = both(vector) | {"test": Items(not_finite_at_3)}
+    with pytest.raises(DataError, match=r"the data is not finite: .*: test: item 3 \(1 of its 3 values\); leave"):
+        trained()
+
+
+def test_client_level_privacy_says_no_more_about_data_that_is_not_finite_than_before() -> None:
+    RETURNED["it"] = both(vector) | {"train": Items(not_finite_at_3)}
+    dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01}
+    phase = {"name": "p", "rounds": 1, "cohort": 3, "algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": dp}
+    with pytest.raises(ClientError, match="training diverged: the loss is nan") as caught:
+        trained(phases=[phase])
+    assert "item" not in str(caught.value)
+
+
+def test_divergence_on_finite_items_is_still_blamed_on_the_learning_rate() -> None:
+    RETURNED["it"] = both(vector)
+    with pytest.raises(ClientError, match=r"training diverged: .*lr") as caught:
+        trained(phases=[{"name": "p", "rounds": 1, "cohort": 3, "local": {"lr": 1e30, "epochs": 9}}])
+    assert caught.value.diverged
+
+
+def empty(inputs: list[np.ndarray]) -> torch.Tensor:
+    """A collation that divides by the spread of a sample."""
+    return torch.stack([torch.from_numpy(one - one.mean()) / (one.std() if one[0] != 5 else 0) for one in inputs])
+
+
+def test_a_collation_that_makes_inputs_not_finite_is_named() -> None:
+    RETURNED["it"] = {"train": (np.full((N, 3), 5, np.float32), LABELS), "test": (VECTORS, LABELS)}
+    data = run_tables(collate=f"{__name__}:empty")["data"]
+    with pytest.raises(ClientError, match=r"data\.collate: makes inputs of the samples of train that are not finite"):
+        trained(data=data, model=f"{__name__}:Linear")
+
+
+class Linear(torch.nn.Module):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, num_classes)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.layer(x)
 
 
 def test_an_item_unlike_the_first_is_named_when_it_is_read(tmp_path: Path) -> None:

@@ -77,11 +77,24 @@ def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) ->
         ),
         (
             lambda row: (np.ma.masked_array(VECTORS[row], [row == 13, False, row == 13]), 0),
-            "train: item 13: its values have masked values: the first in row 0",
+            "train: item 13: its inputs have masked values: the first in row 0",
+        ),
+        (
+            lambda row: (np.where(row == 13, np.nan, VECTORS[row]), 0),
+            r"train: item 13: its inputs hold values that are not finite: the first in row 0",
+        ),
+        (
+            lambda row: ({"a": VECTORS[row], "b": np.inf if row == N - 1 else 1.0}, 0),
+            r"train: item 39: its inputs 'b' hold values that are not finite",
+        ),
+        (lambda row: (np.full(3, 1e39), 0), r"train: item 0: its inputs hold 1e\+39, too large for float32"),
+        (
+            lambda row: (VECTORS[row], np.nan if row == 1 else 1.0),
+            "train labels hold .* finite: the first in row 1",
         ),
         (
             lambda row: (VECTORS[row], np.ma.masked_array(row, row == 13)),
-            "train: the label of item 13: its values have masked values",
+            "train: item 13: its labels have masked values",
         ),
         (lambda row: ({}, 0), "inputs by name: the mapping is empty"),
         (
