@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError
+from pydantic import ConfigDict, PlainValidator, ValidationError
 from pydantic_core import to_json
 
-from rayfl.config.section import Named
+from rayfl.config.section import Named, Numbers
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.registry import Registry, nearest
 from rayfl.user_code import report_as_theirs
 
 
-class Component(BaseModel):
+class Component(Numbers):
     """A part with options: `"adam"` or `{ name = "adam", lr = 0.1 }`.
 
     Attributes:

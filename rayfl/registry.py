@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,8 @@ from rayfl.user_code import report_as_theirs
 from rayfl.wording import in_words
 
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+TOO_LARGE = "must be at most 3.4e38 in magnitude, the largest float32"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -174,6 +177,8 @@ def check_options(
             raise ScenarioError(f"{where}.{key}: not an option of '{where}'; {nearest(key, named)}")
         try:
             validated[key] = _validated(value, parameter.annotation)
+            if too_large(validated[key]):
+                wrong.append(f"{where}.{key}: {TOO_LARGE} (got {value!r})")
         except ValidationError as error:
             for path, sentence in in_words(error, value).items():
                 wrong.append(f"{'.'.join(map(str, (where, key, *path)))}: {sentence}")
@@ -186,6 +191,15 @@ def check_options(
     if missing:
         raise ScenarioError(f"{where}: needs {', '.join(missing)}")
     return validated
+
+
+def too_large(value: Any) -> bool:
+    """Whether an option is, or a list or table in it holds, a finite float beyond float32, in which models compute."""
+    if isinstance(value, Mapping):
+        return any(map(too_large, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(too_large, value))
+    return isinstance(value, float) and 3.4028234663852886e38 < abs(value) < math.inf
 
 
 def asks_for(target: Callable[..., Any], argument: str) -> bool:

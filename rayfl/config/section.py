@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
+
+from rayfl.registry import TOO_LARGE, too_large
 
 
-class Section(BaseModel):
+class Numbers(BaseModel):
+    """Options whose numbers are no booleans, which pydantic takes for 0 and 1, and that float32 can hold."""
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _check_numbers(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        validated = validate(value)
+        found = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
+        whole = not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
+        if found & {int, float} and not found & {bool, Any} and _has_boolean(value, whole):
+            raise PydanticCustomError("number", "must be a number")
+        if float in found and too_large(validated):
+            raise PydanticCustomError("number", TOO_LARGE)
+        return validated
+
+
+class Section(Numbers):
     """A table of the scenario: frozen, with unknown keys rejected.
 
     "none" resets an optional key that a base, or the scenario to start from, has set: `dp = "none"`, `clip_norm =
@@ -70,6 +96,25 @@ def _by_path(given: Any) -> str:
     if "<" in name:
         return f"give its import path, 'package.module:object'; {name} has none, so define it in a module"
     return f"give its import path, '{module}:{name}', instead of the object itself"
+
+
+def _leaves(annotation: Any) -> Iterator[Any]:
+    """The types in an annotation, also those of elements."""
+    for kind in kinds(annotation):
+        inner = get_args(kind)
+        if inner and get_origin(kind) is not Literal:
+            for part in inner:
+                yield from _leaves(part)
+        else:
+            yield kind
+
+
+def _has_boolean(value: Any, in_elements: bool) -> bool:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return in_elements and any(_has_boolean(part, True) for part in value)
+    return isinstance(value, bool)
 
 
 def _may_be_open(field: FieldInfo) -> bool:

@@ -18,7 +18,7 @@ from rayfl.config.local import Local
 from rayfl.config.phase import Phase
 from rayfl.config.section import Named
 
-positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+positive = st.floats(0, 3.4e38, exclude_min=True)
 share = st.floats(min_value=0, max_value=1, exclude_min=True)
 count = st.integers(1, 10**9)
 word = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)

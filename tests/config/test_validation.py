@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pydantic
 import pytest
+import torch
 
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
 from rayfl.config.renamed import RENAMED
+from rayfl.config.section import Section
 from rayfl.config.validation import annotation_at
 from rayfl.errors import ScenarioError
+from rayfl.registry import check_options
 
 TABLES: dict[str, Any] = {
     "data": {"name": "femnist"},
@@ -98,6 +102,55 @@ def message_for(path: str, value: Any) -> str:
 )
 def test_wrong_values_are_told_with_path_and_what_is_allowed(path: str, value: Any, message: str) -> None:
     assert message in message_for(path, value)
+
+
+def sections(kind: type[Section] = Section) -> list[type[Section]]:
+    return [kind, *(inner for derived in kind.__subclasses__() for inner in sections(derived))]
+
+
+def errors_of(section: type[Section], key: str, value: Any) -> list[str]:
+    with pytest.raises(pydantic.ValidationError) as caught:
+        section.model_validate({key: value})
+    return [error["msg"] for error in caught.value.errors() if error["loc"][:1] == (key,)]
+
+
+@pytest.mark.parametrize("number", [True, [True], {"a": True}], ids=["true", "list", "table"])
+def test_no_key_takes_a_boolean_for_a_number(number: Any) -> None:
+    """Pydantic would take it for 1: one round, a learning rate of 1."""
+    checked = set()
+    for section in sections():
+        for key, field in section.model_fields.items():
+            allowed = set(re.findall(r"\w+", str(field.annotation)))
+            if not allowed & {"int", "float"} or allowed & {"bool", "Any"}:
+                continue
+            assert errors_of(section, key, number), f"{section.__name__}.{key}"
+            checked.add(key)
+    assert {"rounds", "seed", "lr", "steps", "clients", "every"} <= checked
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("phases.0.local.lr", 1e300),
+        ("phases.0.local.lr", 10**40),
+        ("phases.0.local.weight_decay", 1e39),
+        ("phases.0.local.clip_norm", 1e39),
+        ("phases.0.local.module_lr", {"head": 1e39}),
+        ("phases.1.algorithm", {"name": "fedavg", "server_optimizer": {"name": "sgd", "lr": 1e39}}),
+        ("phases.1.algorithm", {"name": "fedprox", "mu": 1e39}),
+    ],
+)
+def test_a_number_beyond_float32_is_one_line_with_its_key(path: str, value: Any) -> None:
+    """PyTorch raised "value cannot be converted to type float without overflow" in a client update."""
+    message = message_for(path, value)
+    assert "must be at most 3.4e38 in magnitude, the largest float32" in message
+    assert message.startswith(path.replace("phases.0", "phases.first").replace("phases.1", "phases.second"))
+    assert "\n" not in message
+
+
+def test_an_option_of_an_optimizer_beyond_float32_is_one_line_with_its_key() -> None:
+    with pytest.raises(ScenarioError, match=r"^here\.eps: must be at most 3\.4e38 in magnitude, .* \(got 1e\+39\)$"):
+        check_options(torch.optim.Adam, {"eps": 1e39}, ["params"], "here")
 
 
 @pytest.mark.parametrize(
