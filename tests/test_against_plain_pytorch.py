@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ from rayfl.config.local import Local
 from rayfl.config.phase import Phase
 from rayfl.planning.cohort import cohort_of
 from rayfl.planning.round_index import RoundIndex
+from rayfl.preparation import prepare
 from rayfl.streams import stream, torch_seed
-from tests.user_code import CLASSES, SHARD_SIZES, SmallConvNet, pictures
+from tests.engine.scenes import run_on_hosts
+from tests.user_code import CLASSES, SHARD_SIZES, FrozenNormNet, SmallConvNet, pictures
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -46,11 +48,11 @@ WAYS_TO_TRAIN: dict[str, dict[str, Any]] = {
 }
 
 
-def scenario(first: dict[str, Any], second: dict[str, Any]) -> Scenario:
+def scenario(first: dict[str, Any], second: dict[str, Any], model: Any = "tests.user_code:SmallConvNet") -> Scenario:
     tables = {
         "seed": SEED,
         "data": {"name": "tests.user_code:pictures"},
-        "model": "tests.user_code:SmallConvNet",
+        "model": model,
         "phases": [{"name": "first", **first}, {"name": "second", **second}],
     }
     return load_scenario(tables)
@@ -86,6 +88,7 @@ def client_update(net: SmallConvNet, local: Local, phase: int, round: int, clien
         weight_decay=local.weight_decay,
     )
     losses = []
+    net.train()
     rows = np.flatnonzero(np.repeat(np.arange(len(SHARD_SIZES)), SHARD_SIZES) == client)
     for batch in batches(local, rows, stream(SEED, "order", phase, round, client)):
         optimizer.zero_grad()
@@ -112,11 +115,13 @@ def parallel_round(net: SmallConvNet, phase: Phase, round_index: RoundIndex, coh
     return losses
 
 
-def plain_run(given: Scenario) -> tuple[SmallConvNet, list[dict[str, float]]]:
+def plain_run(
+    given: Scenario, kind: Callable[[int], SmallConvNet] = SmallConvNet
+) -> tuple[SmallConvNet, list[dict[str, float]]]:
     """The final network, and after each round the training loss and the score on the test images."""
     with torch.random.fork_rng():
         torch.manual_seed(torch_seed(SEED, "initial"))
-        net = SmallConvNet(CLASSES)
+        net = kind(CLASSES)
     history, round, last = [], 0, None
     for index, phase in enumerate(given.phases):
         for round_in_phase in range(1, phase.rounds + 1):
@@ -130,6 +135,7 @@ def plain_run(given: Scenario) -> tuple[SmallConvNet, list[dict[str, float]]]:
                 last = cohort[-1]
             else:
                 losses = parallel_round(net, phase, round_index, cohort)
+            net.eval()
             with torch.no_grad():
                 logits = net(images(TEST_X))
             history.append(
@@ -167,6 +173,17 @@ def test_relay_and_fedavg_equal_a_plain_loop(
         assert row["train_loss"] == pytest.approx(plain["train_loss"], rel=1e-5)
         assert row["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-5)
         assert row["test_accuracy"] == pytest.approx(plain["test_accuracy"])
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_a_network_whose_train_keeps_batch_norm_frozen_trains_as_in_a_plain_loop(hosts: int) -> None:
+    local = {"local": {"epochs": 2, "batch_size": 4, "lr": 0.1}}
+    given = scenario(RELAY | local, PARALLEL | local, "tests.user_code:FrozenNormNet")
+    job, model = prepare(given, Path("no-data-here"))
+    vector, _ = run_on_hosts(job, hosts)
+    net, _ = plain_run(given, FrozenNormNet)
+    for name, value in model.state_dict(torch.from_numpy(vector)).items():
+        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-6, atol=1e-6)
 
 
 def test_training_changes_the_model_by_much_more_than_the_tolerance(tmp_path: Path) -> None:

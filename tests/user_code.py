@@ -93,6 +93,22 @@ class SmallConvNet(nn.Module):
         return logits
 
 
+class FrozenNormNet(SmallConvNet):
+    """SmallConvNet on normalised images; its batch norm stays in evaluation mode, as is common in fine-tuning."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.norm = nn.BatchNorm2d(1)
+
+    def train(self, mode: bool = True) -> FrozenNormNet:
+        super().train(mode)
+        self.norm.eval()
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x))
+
+
 class RaisesInTraining(Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:

@@ -23,7 +23,7 @@ from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.local.training_step import TrainingStep
 from rayfl.models.flat import FlatModel
-from rayfl.models.modes import enter_training_mode, evaluation_mode
+from rayfl.models.modes import evaluation_mode
 
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, batch by batch."""
@@ -69,7 +69,7 @@ def train(
         DivergenceError: A loss or a parameter is not finite; the message names the step. Under `local.dp` losses, which
             are not noised, are not checked.
     """
-    enter_training_mode(model.module)
+    model.module.train()
     stages = [(number, names, _groups(model, names, plan.own_rates)) for number, names in plan.stages]
     parts = [parts for *_, groups in stages for parts, _ in groups]
     optimizer = stepping(model, parts, local, request.weight_decay, velocity)

@@ -78,6 +78,6 @@ class FrozenCopy:
 
 def freeze(module: nn.Module) -> nn.Module:
     """A deep copy of `module` in evaluation mode, whose parameters have no gradients."""
-    frozen = copy.deepcopy(module).requires_grad_(False).eval()
+    frozen = copy.deepcopy(module).eval().requires_grad_(False)
     frozen.zero_grad(set_to_none=True)
     return frozen

@@ -22,15 +22,11 @@ DROPOUTS = {
 }
 
 
-def enter_training_mode(network: nn.Module) -> None:
-    """Calls `train()`, unless all modules are in training mode already."""
-    if not all(module.training for module in network.modules()):
-        network.train()
-
-
 @contextmanager
 def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
     """Puts the networks in evaluation mode within the block, and restores the mode of every module afterwards.
+
+    Both by their own `train` and `eval`, which may do more than set the mode of every module.
 
     Recurrent layers stay in training mode, with their dropout set to zero, which computes the same: cuDNN does not
     support the backward pass of a recurrent layer in evaluation mode.
@@ -52,7 +48,7 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
         frozen: Names of the modules that are in evaluation mode instead.
     """
     with _recurrent_without_dropout([network]):
-        enter_training_mode(network)
+        network.train()
         with evaluation_mode(*(network.get_submodule(name) for name in frozen)), _WithoutDropout():
             yield
 
@@ -61,7 +57,7 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
 def _recurrent_without_dropout(networks: Sequence[nn.Module]) -> Iterator[list[nn.RNNBase]]:
     """Yields the recurrent layers, without dropout; restores their dropout and all modes afterwards."""
     modules = [module for network in networks for module in network.modules()]
-    modes = [(module, module.training) for module in modules]
+    modes = {module: module.training for module in modules}
     recurrent = [(module, module.dropout) for module in modules if isinstance(module, nn.RNNBase)]
     try:
         for layer, _ in recurrent:
@@ -70,8 +66,10 @@ def _recurrent_without_dropout(networks: Sequence[nn.Module]) -> Iterator[list[n
     finally:
         for layer, dropout in recurrent:
             layer.dropout = dropout
-        # one by one, because train() of a module would change the modes of the modules inside it
-        for module, training in modes:
+        for network in networks:
+            network.train(modes[network])
+        # and one by one, because train() changes the modes of the modules inside
+        for module, training in modes.items():
             module.training = training
 
 

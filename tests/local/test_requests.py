@@ -13,11 +13,11 @@ import torch
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.data_view import DataView
-from rayfl.local.queries import Gradient, HessianVectorProduct, Loss, LossAndGradient
+from rayfl.local.queries import Gradient, HessianVectorProduct, Loss, LossAndGradient, Rehearsal
 from rayfl.local.requests import ClientUpdate, LocalTraining, Request
 from rayfl.local.training_batch import TrainingBatch
 from tests.algorithms.reference import X, Y, cross_entropy
-from tests.algorithms.scene import EVERYTHING, SEED, SIZES
+from tests.algorithms.scene import EVERYTHING, SEED, SIZES, TanhNet
 from tests.local.bench import Bench
 
 CLIENT = 4
@@ -212,3 +212,28 @@ def test_a_request_on_no_samples_is_rejected_instead_of_answered_with_zeros(kind
     more = {"vector": bench.initial} if kind is HessianVectorProduct else {}
     with pytest.raises(ScenarioError, match="on a DataView without samples has no result: skip the request"):
         kind(bench.initial, data=nothing, **more)
+
+
+class CalmNet(TanhNet):
+    """Never leaves evaluation mode, but is built in training mode, as every network is."""
+
+    def train(self, mode: bool = True) -> CalmNet:
+        return super().train(False)
+
+
+@pytest.mark.parametrize("request_of", [Rehearsal, Loss, LocalTraining], ids=lambda kind: kind.__name__)
+def test_a_new_network_enters_every_mode_by_its_own_train(request_of: Callable[[torch.Tensor], Request]) -> None:
+    """Its loss on all samples is then always that of evaluation mode."""
+    bench = Bench(model=LOUD_NET | {"name": f"{__name__}:CalmNet", "dropout": 0.0})
+    for module in bench.model.module.modules():
+        module.training = True
+    w, view = plain(bench, bench.initial), DataView(np.arange(SIZES[CLIENT]))
+    client = bench.client(CLIENT, {"batch_size": "full"})
+
+    def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
+        result: torch.Tensor = yield request_of(bench.initial)
+        return result
+
+    result = bench.run(client, update)
+    found = client.losses[0] if request_of is LocalTraining else float(result)
+    assert found == pytest.approx(float(loss_on(view)(w)), rel=1e-5)

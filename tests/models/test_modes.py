@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.models.char_lstm import CharLSTM
-from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
+from rayfl.models.flat import FlatModel
+from rayfl.models.modes import evaluation_mode, training_without_dropout, twice_differentiable
 from rayfl.models.resnet_cifar import ResNet8
+from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
 
 
 class Reader(nn.Module):
@@ -67,10 +69,38 @@ class FixedNorm(Reader):
 def test_training_mode_is_what_the_network_makes_of_it_whatever_mode_it_was_in(kind: type[Reader]) -> None:
     network, wanted = kind(), kind().train()
     modes = [module.training for module in wanted.modules()]
-    for change in (network.train, network.eval, network.dropout.eval, lambda: None):
+    for change in (lambda: None, network.train, network.eval, network.dropout.eval):
         change()
-        enter_training_mode(network)
-        assert [module.training for module in network.modules()] == modes
+        with training_without_dropout(network):
+            assert [module.training for module in network.modules()] == modes
+
+
+class Loud(nn.Linear):
+    """Keeps in an attribute what its modes do."""
+
+    loudness = 1.0
+
+    def train(self, mode: bool = True) -> Loud:
+        self.loudness = 3.0 if mode else 1.0
+        return super().train(mode)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * self.loudness
+
+
+def test_modes_are_entered_left_and_copied_by_the_networks_own_train() -> None:
+    model = FlatModel(Loud(2, 2), torch.device("cpu"))
+    network, x = model.module, torch.ones(1, 2)
+    quiet = network(x)
+    network.train()
+    with evaluation_mode(network):
+        assert torch.equal(network(x), quiet)
+    assert torch.equal(network(x), 3 * quiet)
+    with model.frozen_copy(model.vector) as frozen:
+        assert torch.equal(frozen.module(x), quiet)
+    copied = contiguous_copy(model).eval()
+    copy_modes(network, copied)
+    assert torch.equal(copied(x), 3 * quiet)
 
 
 @pytest.mark.parametrize("error", [False, True])

@@ -54,6 +54,7 @@ def contiguous_copy(model: FlatModel) -> nn.Module:
 
 def copy_modes(source: nn.Module, target: nn.Module) -> None:
     """Puts every module of a copy into the mode, training or evaluation, of its original."""
+    target.train(source.training)  # which may do more than set the modes
     for theirs, own in _pairs(source, target):
         own.training = theirs.training
         if isinstance(theirs, nn.RNNBase):
