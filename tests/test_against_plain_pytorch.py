@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.preparation import prepare
 from rayfl.streams import stream, torch_seed
 from tests.engine.scenes import run_on_hosts
-from tests.user_code import CLASSES, SHARD_SIZES, FrozenNormNet, SmallConvNet, pictures
+from tests.user_code import CLASSES, SHARD_SIZES, FrozenNormNet, SmallConvNet, SpareHeadNet, pictures
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -81,11 +82,12 @@ def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Itera
 
 def client_update(net: SmallConvNet, local: Local, phase: int, round: int, client: int) -> list[float]:
     """Trains `net` in place as one client does; the loss of every step."""
-    optimizer = torch.optim.SGD(
+    kind = {"sgd": partial(torch.optim.SGD, momentum=local.momentum), "adam": torch.optim.Adam}
+    optimizer = (kind | {"adamw": torch.optim.AdamW})[local.optimizer.name](
         net.parameters(),
         lr=local.lr * local.lr_decay ** (round - 1),
-        momentum=local.momentum,
         weight_decay=local.weight_decay,
+        **local.optimizer.options,
     )
     losses = []
     net.train()
@@ -184,6 +186,20 @@ def test_a_network_whose_train_keeps_batch_norm_frozen_trains_as_in_a_plain_loop
     net, _ = plain_run(given, FrozenNormNet)
     for name, value in model.state_dict(torch.from_numpy(vector)).items():
         torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adam", "eps": 1e-4}, {"name": "adamw", "eps": 1e-4}])
+def test_a_head_that_no_loss_reaches_keeps_its_bits_through_all_rounds(optimizer: dict[str, Any]) -> None:
+    options = {"optimizer": optimizer, "weight_decay": 0.1, "momentum": 0.9 if optimizer["name"] == "sgd" else 0.0}
+    local = {"local": {"epochs": 2, "batch_size": 4, "lr": 0.01, **options}}
+    given = scenario(RELAY | local, PARALLEL | local, "tests.user_code:SpareHeadNet")
+    job, model = prepare(given, Path("no-data-here"))
+    initial = model.state_dict(torch.from_numpy(job.workloads[0].initial.vector))
+    vector, _ = run_on_hosts(job, 1)
+    net, _ = plain_run(given, SpareHeadNet)
+    for name, value in model.state_dict(torch.from_numpy(vector)).items():
+        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-5, atol=1e-5)
+        assert torch.equal(value, initial[name]) == name.startswith("spare")
 
 
 def test_training_changes_the_model_by_much_more_than_the_tolerance(tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ class FrozenNormNet(SmallConvNet):
         return super().forward(self.norm(x))
 
 
+class SpareHeadNet(SmallConvNet):
+    """SmallConvNet with the head of another task."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.spare = nn.Linear(self.read_out.in_features, 2)
+
+
 class RaisesInTraining(Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if self.training:

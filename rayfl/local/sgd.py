@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
+from operator import ne
 from typing import Any
 
 import torch
@@ -52,6 +53,10 @@ def train(
     `after_step` terms. FedDyn's, FedBug's and FedExP's code also clips before weight decay, which belongs to the
     optimizer there.
 
+    As in PyTorch, where its gradient is None and not zero, a parameter that no loss of the step reaches is left alone
+    by the optimizer with its momentum and decay, unless the request itself adds to gradients or steps (`adds_terms`).
+    Under `local.dp` all parameters take all steps, since which ones are reached may depend on the samples.
+
     Args:
         model: The resident model, already loaded with the request's start.
         step_gradient: Computes the gradient of the loss, such as `BatchGradients`.
@@ -70,25 +75,34 @@ def train(
             are not noised, are not checked.
     """
     model.module.train()
-    stages = [(number, names, _groups(model, names, plan.own_rates)) for number, names in plan.stages]
-    parts = [parts for *_, groups in stages for parts, _ in groups]
+    stages = [(number, _Stage(model, names, plan.own_rates)) for number, names in plan.stages]
+    parts = [parts for _, stage in stages for parts, _ in stage.groups]
     optimizer = stepping(model, parts, local, request.weight_decay, velocity)
     steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
+    all_step = adds_terms(request) or local.dp is not None
     frozen = [model.module.get_submodule(name) for name in plan.frozen]
     with evaluation_mode(*frozen) if frozen else nullcontext():
-        for number, names, groups in stages:
-            with nullcontext() if names is None else model.training_only(names):
+        for number, stage in stages:
+            with nullcontext() if stage.names is None else model.training_only(stage.names):
                 for sizes, rate in islice(steps, number):
+                    writes = model.gradient_writes()
                     loss = step_gradient(len(sizes))
                     if loss is not None:
                         losses.append(loss)
+                    groups = stage.groups if all_step else stage.reached(writes, request)
                     with torch.no_grad():
                         _step(model, groups, optimizer, request, local, lr * rate)
                         after_step()
     values: list[float] = torch.stack(losses).tolist() if losses else []
     check_finite([] if local.dp else values, model.params, len(plan.batches))
     return values
+
+
+def adds_terms(request: LocalTraining) -> bool:
+    """Whether the algorithm itself adds to gradients or steps: its terms move parameters that no loss reaches."""
+    affine = (*request.gradient, *request.after_step)
+    return bool(request.weight_decay) or any(term.linear is not None or term.quadratic for term in affine)
 
 
 class BatchGradients:
@@ -190,6 +204,45 @@ def _groups(
     own = [(tensors & trained, rate) for rate, tensors in own_rates]
     rest = trained.difference(*(tensors for tensors, _ in own))
     return [(model.parts_of(tensors), rate) for tensors, rate in [(rest, None), *own] if tensors]
+
+
+class _Stage:
+    """Steps of a client update in which the same parameters may train.
+
+    Attributes:
+        names: Names of these parameters; None for all.
+        groups: Their parts of the vector.
+    """
+
+    def __init__(
+        self, model: FlatModel, names: Collection[str] | None, own_rates: Sequence[tuple[float, frozenset[str]]]
+    ) -> None:
+        self.names, self.groups = names, _groups(model, names, own_rates)
+        self._model, self._own_rates = model, own_rates
+        self._of_reached: dict[tuple[bool, ...], list[Group]] = {}
+
+    def reached(self, writes: Sequence[int], request: LocalTraining) -> list[Group]:
+        """Returns the groups without the parameters that no loss of a step has reached.
+
+        Args:
+            writes: The model's `gradient_writes` before the step.
+            request: The training request. Its `step_gradient` reaches what it gives a gradient to, and everything if it
+                computes no gradient of the loss.
+        """
+        hits = tuple(map(ne, writes, self._model.gradient_writes()))
+        if all(hits):
+            return self.groups
+        slots = [slot for slot in self._model.layout if slot.is_parameter]
+        if request.step_gradient is not None:
+            if not any(hits):
+                return self.groups
+            gradient = self._model.gradient
+            hits = tuple(hit or bool(slot.view(gradient).any()) for hit, slot in zip(hits, slots, strict=True))
+        if hits not in self._of_reached:
+            names = {name for hit, slot in zip(hits, slots, strict=True) if hit for name in slot.names}
+            chosen = names if self.names is None else names.intersection(self.names)
+            self._of_reached[hits] = _groups(self._model, chosen, self._own_rates)
+        return self._of_reached[hits]
 
 
 def _step(

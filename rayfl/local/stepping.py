@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch.optim import Optimizer
@@ -25,8 +25,8 @@ class Stepping(Protocol):
         """Takes a step with the model's gradient.
 
         Args:
-            parts: The parts of the vector that train; elsewhere the gradient is zero and nothing changes. The optimizer
-                state of parts that were frozen starts with their first step.
+            parts: The parts of the vector that train and that a loss of the step reaches; elsewhere the gradient is
+                zero, and neither parameters nor optimizer state change. The state starts with a part's first step.
             lr: The learning rate of this step.
         """
 
@@ -72,7 +72,7 @@ class FusedSGD:
             params[part].add_(step, alpha=-lr)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Piece:
     """A tensor that an optimizer sees: a stretch of the vector, or a parameter in its shape."""
 
@@ -88,15 +88,15 @@ class _Piece:
 class TorchOptimizers:
     """Optimizers of torch.optim, or a user's own, on views into the vector.
 
-    Elementwise optimizers get the stretches that thaw together, which are few and long; the others get every parameter
-    in its shape. Frozen parameters have no gradient, and PyTorch's optimizers skip them.
+    Elementwise optimizers get the whole vector, cut where steps begin or end, which gives few and long pieces; the
+    others get every parameter in its shape. What takes no step has no gradient, and PyTorch's optimizers skip it.
     """
 
     def __init__(self, model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> None:
         self._model, self._decay = model, decay
         self._stage: Sequence[slice] | None = None
         elementwise = is_elementwise(optimizer_class(local.optimizer, WHERE))
-        self._pieces = _stretches(model, stages) if elementwise else _parameters(model, stages)
+        self._pieces = [_stretch(model, 0, len(model.params))] if elementwise else _parameters(model, stages)
         others = others_of(local.optimizer)
         taken = [piece for piece in self._pieces if not others or piece.values.ndim == 2]
         left = [piece for piece in self._pieces if others and piece.values.ndim != 2]
@@ -109,6 +109,7 @@ class TorchOptimizers:
         """See `Stepping.step`."""
         if parts is not self._stage:
             self._stage = parts
+            self._cut_at({end for part in parts for end in (part.start, part.stop)})
             for piece in self._pieces:
                 piece.values.grad = piece.gradient if piece.lies_in(parts) else None
         if self._decay:
@@ -119,14 +120,31 @@ class TorchOptimizers:
                 group["lr"] = lr
             optimizer.step()
 
+    def _cut_at(self, ends: Set[int]) -> None:
+        """Cuts stretches, and their optimizer state with them; parameters in their shape never contain an end."""
+        for whole in [*self._pieces]:
+            inside = sorted(end for end in ends if whole.start < end < whole.stop)
+            if not inside:
+                continue
+            (optimizer,), index = self._optimizers, self._pieces.index(whole)
+            parts = [_stretch(self._model, *place) for place in pairwise([whole.start, *inside, whole.stop])]
+            self._pieces[index : index + 1] = parts
+            optimizer.param_groups[0]["params"][index : index + 1] = [part.values for part in parts]
+            if state := optimizer.state.pop(whole.values, None):
+                optimizer.state |= {part.values: _state_of(part, whole, state) for part in parts}
 
-def _stretches(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:
-    """The longest stretches of the vector whose elements all train in the same stages."""
-    ends = sorted({end for parts in stages for part in parts for end in (part.start, part.stop)})
-    pieces = [
-        _Piece(start, stop, model.params[start:stop], model.gradient[start:stop]) for start, stop in pairwise(ends)
-    ]
-    return [piece for piece in pieces if any(piece.lies_in(parts) for parts in stages)]
+
+def _stretch(model: FlatModel, start: int, stop: int) -> _Piece:
+    return _Piece(start, stop, model.params[start:stop], model.gradient[start:stop])
+
+
+def _state_of(part: _Piece, whole: _Piece, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The optimizer state of a part: its elements of what the optimizer keeps for each, and copies of the rest."""
+    place, found = slice(part.start - whole.start, part.stop - whole.start), dict(state)
+    for name, value in state.items():
+        if torch.is_tensor(value):
+            found[name] = (value[place] if value.shape == whole.values.shape else value).clone()
+    return found
 
 
 def _parameters(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:

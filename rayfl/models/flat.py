@@ -73,7 +73,8 @@ class FlatModel:
             tensor.data = view
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
-                self._gradients.append((slot, tensor, slot.view(self.gradient)))
+                # `data`: a view that counts its own changes, not those of the whole vector; see `gradient_writes`
+                self._gradients.append((slot, tensor, slot.view(self.gradient).data))
         in_vector = {name for slot in self.layout for name in slot.names}
         self._fixed = {
             name: buffer.detach().clone() for name, buffer in module.named_buffers() if name not in in_vector
@@ -88,6 +89,14 @@ class FlatModel:
         for _, parameter, view in self._gradients:
             if parameter.grad is not view:
                 parameter.grad = view
+
+    def gradient_writes(self) -> list[int]:
+        """Counts, for every trained parameter in vector order, how often `backward` has added to its gradient.
+
+        A count that stays the same tells a parameter that no loss has reached, whose `grad` would be None in an
+        ordinary module, from one whose gradient is zero.
+        """
+        return [view._version for _, _, view in self._gradients]
 
     def dot(self, gradients: Sequence[torch.Tensor], vector: torch.Tensor) -> torch.Tensor:
         """The scalar product of gradients, one per trained parameter in order, with a vector [length of params]."""
@@ -138,13 +147,15 @@ class FlatModel:
         Yields:
             Their parts of the vectors; see `parts_of`.
         """
+        before = [parameter.requires_grad for parameter in self.trained_parameters]
         try:
             for slot, parameter, _ in self._gradients:
-                parameter.requires_grad_(any(name in names for name in slot.names))
+                if not any(name in names for name in slot.names):
+                    parameter.requires_grad_(False)
             yield self.parts_of(names)
         finally:
-            for _, parameter, _ in self._gradients:
-                parameter.requires_grad_(True)
+            for parameter, required in zip(self.trained_parameters, before, strict=True):
+                parameter.requires_grad_(required)
 
     @contextmanager
     def elsewhere(self, params: torch.Tensor) -> Iterator[None]:

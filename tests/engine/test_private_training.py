@@ -53,6 +53,16 @@ def alone(client: int) -> dict[str, Any]:
     return {"rounds": 1, "cohort": {"explicit": [[client]]}}
 
 
+def test_what_no_loss_reaches_gets_noise_as_everything_does() -> None:
+    """Otherwise its staying as it is would tell which samples a network with branches has seen."""
+    made = job(DP, {"batch_size": 4, "lr": 0.1}, PEOPLE | {"model": "tests.engine.test_stacked:SpareHead"}, **alone(2))
+    initial, found = made.workloads[0].initial, torch.from_numpy(trained(made))
+    spare = [slot for slot in initial.layout if slot.name.startswith("spare")]
+    assert spare
+    for slot in spare:
+        assert (slot.view(found) != slot.view(torch.from_numpy(initial.vector))).all()
+
+
 @pytest.mark.parametrize("network", ["lenet5", "cnn_fashion_mnist"])
 @pytest.mark.parametrize("batch_size", [3, 16, 64])
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # Opacus' own

@@ -151,6 +151,39 @@ def test_terms_and_weight_decay_of_each_client_are_its_own() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
+class SpareHead(torch.nn.Module):
+    """A linear model with the head of another task between its layers, which no loss reaches."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.one = torch.nn.Linear(4, 4)
+        self.spare = torch.nn.Linear(4, 2)
+        self.last = torch.nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last(self.one(x))
+        return logits
+
+
+def test_what_no_loss_reaches_is_left_alone_for_every_client_whose_algorithm_adds_nothing() -> None:
+    def update(client: ClientContext, initial: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        terms = (Affine(quadratic=0.5),) if client.id % 2 else ()
+        trained: torch.Tensor = yield LocalTraining(initial, terms)
+        return trained
+
+    trained = []
+    for executors in ((OneByOne,), (Stacked, OneByOne)):
+        bench = Bench(*executors, model=f"{__name__}:SpareHead")
+        group = [bench.client(number, LOCAL | {"momentum": 0.5, "weight_decay": 0.1}) for number in (3, 4, 5, 6, 8)]
+        trained.append(bench.run_together(group, partial(update, initial=bench.initial)))
+    for client, one, other in zip(group, *trained, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+        (spare, _) = bench.model.slots_of(["spare.weight", "spare.bias"])
+        assert torch.equal(spare.view(other), spare.view(bench.initial)) == (client.id % 2 == 0)
+        (last,) = bench.model.slots_of(["last.weight"])
+        assert not torch.equal(last.view(other), last.view(bench.initial))
+
+
 def test_only_plain_sgd_on_the_whole_of_a_plain_network_is_stacked() -> None:
     bench = Bench(model=MLP)
     parts: Any = bench.model, None, bench.task, None

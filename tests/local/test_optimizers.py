@@ -15,8 +15,9 @@ from rayfl.config.local import Train
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.models.flat import FlatModel
+from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate, Vector
-from tests.algorithms.scene import CLASSES, Setting, TanhNet
+from tests.algorithms.scene import CLASSES, FIRST, INPUTS, SECOND, SEED, Setting, TanhNet
 from tests.local.bench import Bench
 
 CLIENT = 4
@@ -45,13 +46,50 @@ class Lion(Optimizer):
                     p.data.sub_(momentum / (momentum.norm() + 1e-3), alpha=group["lr"])
 
 
+class SpareHead(TanhNet):
+    """TanhNet with the head of another task, which no loss reaches."""
+
+    ordered_modules = (*TanhNet.ordered_modules, "spare")
+    groupings = {}  # noqa: RUF012
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.spare = torch.nn.Linear(SECOND, num_classes)
+
+
+class EitherHead(SpareHead):
+    """A batch goes to one of the heads; its first number decides which."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        head = self.spare if x[0, 0] > 0 else self.read_out
+        logits: torch.Tensor = head(torch.tanh(self.second(torch.tanh(self.first(x)))))
+        return logits
+
+
+class FixedFirst(TanhNet):
+    """Its first layer takes no gradient, once the network has been put in a mode."""
+
+    def train(self, mode: bool = True) -> FixedFirst:
+        self.first.requires_grad_(False)
+        return super().train(mode)
+
+
+def begun(network: type[TanhNet]) -> TanhNet:
+    """What training starts from, in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(SEED, "initial"))
+        return network(CLASSES).double()
+
+
 def flat(model: FlatModel, vector: torch.Tensor) -> Vector:
     return torch.cat([part.flatten() for part in model.state_dict(vector).values()]).double()
 
 
-def ours(local: Mapping[str, Any], train: Train = "all", **request: Any) -> tuple[Vector, list[float]]:
+def ours(
+    local: Mapping[str, Any], train: Train = "all", network: type[TanhNet] = TanhNet, **request: Any
+) -> tuple[Vector, list[float]]:
     """The trained parameters without padding, and the losses."""
-    bench = Bench()
+    bench = Bench(model=f"{network.__module__}:{network.__name__}")
     client = bench.client(CLIENT, USUAL | dict(local), lr=LR, train=(train,))
 
     def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
@@ -68,7 +106,8 @@ def ours(local: Mapping[str, Any], train: Train = "all", **request: Any) -> tupl
 
 
 def _padded(model: FlatModel, term: Affine) -> Affine:
-    assert term.linear is not None
+    if term.linear is None:
+        return term
     vector, left = torch.zeros_like(model.params), term.linear
     for slot in model.layout:
         slot.view(vector).copy_(left[: slot.size].view(slot.shape))
@@ -84,6 +123,8 @@ def theirs(
     before: Callable[[torch.nn.Module], None] = lambda net: None,
     after: Callable[[torch.nn.Module, float], None] = lambda net, lr: None,
     trains: Callable[[int, int, str], bool] = lambda step, steps, name: True,
+    network: type[TanhNet] = TanhNet,
+    accumulate: int = 1,
 ) -> tuple[Vector, list[float]]:
     """A plain loop over a plain module.
 
@@ -91,16 +132,19 @@ def theirs(
     parameter of a name trains at a step, from 1, of so many.
     """
     setting = Setting(local=dict(local) | {"lr": LR})
-    update, net = PlainUpdate(setting, CLIENT, 1), TanhNet(CLASSES).double()
-    torch.nn.utils.vector_to_parameters(setting.initial(), net.parameters())
+    update, net = PlainUpdate(setting, CLIENT, 1), begun(network)
+    steps = update.K // accumulate
     optimizers = make(list(net.parameters()))
-    schedules = [schedule(optimizer, update.K) for optimizer in optimizers] if schedule else []
+    schedules = [schedule(optimizer, steps) for optimizer in optimizers] if schedule else []
     losses = []
-    for step, rows in enumerate(update.batches, start=1):
+    for step in range(1, steps + 1):
+        batches = update.batches[(step - 1) * accumulate : step * accumulate]
         for name, parameter in net.named_parameters():
-            parameter.requires_grad_(trains(step, update.K, name))
+            parameter.requires_grad_(trains(step, steps, name))
             parameter.grad = None
-        loss = F.cross_entropy(net(update.x[rows]), update.y[rows])
+        net.train()
+        of_batches = [F.cross_entropy(net(update.x[rows]), update.y[rows]) / accumulate for rows in batches]
+        loss = torch.stack(of_batches).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         before(net)
         lr = optimizers[0].param_groups[0]["lr"]
@@ -114,9 +158,14 @@ def theirs(
     return torch.nn.utils.parameters_to_vector(net.parameters()).detach(), losses
 
 
-def assert_same(ours: tuple[Vector, list[float]], theirs: tuple[Vector, list[float]], tolerance: float = 2e-4) -> None:
+def assert_same(
+    ours: tuple[Vector, list[float]],
+    theirs: tuple[Vector, list[float]],
+    tolerance: float = 2e-4,
+    network: type[TanhNet] = TanhNet,
+) -> None:
     """Relative to how far training went: Adam divides small gradients by their size, rounding errors included."""
-    change = (theirs[0] - Setting(local=USUAL).initial()).norm()
+    change = (theirs[0] - torch.nn.utils.parameters_to_vector(begun(network).parameters())).norm()
     assert change > 0.05
     assert (ours[0] - theirs[0]).norm() / change < tolerance
     assert ours[1] == pytest.approx(theirs[1], rel=1e-4)
@@ -240,6 +289,96 @@ def test_an_algorithms_terms_compose_with_any_optimizer(name: str) -> None:
         weight_decay=0.05,
     )
     assert_same(found, theirs(make, schedule=CosineAnnealingLR, before=before, after=after))
+
+
+MOMENTUM_AND_DECAY = {"momentum": 0.9, "weight_decay": 0.1}
+SKIPPING = WAYS | {
+    "sgd": (MOMENTUM_AND_DECAY, one(torch.optim.SGD, **MOMENTUM_AND_DECAY)),
+    "muon": (
+        {"optimizer": {"name": "muon", "ns_steps": 3}, "weight_decay": 0.1},
+        muon_and(torch.optim.AdamW, 0.1),
+    ),
+}
+UNITS = [name[:5] for name in SpareHead.ordered_modules]
+
+
+def spare_of(vector: Vector) -> Vector:
+    return vector[-(SECOND + 1) * CLASSES :]
+
+
+def start_of(network: type[TanhNet]) -> Vector:
+    return torch.nn.utils.parameters_to_vector(begun(network).parameters()).detach()
+
+
+@pytest.mark.parametrize("network", [SpareHead, EitherHead, FixedFirst], ids=lambda network: network.__name__)
+@pytest.mark.parametrize("name", SKIPPING)
+def test_what_no_loss_of_a_step_reaches_is_skipped_as_in_pytorch(name: str, network: type[TanhNet]) -> None:
+    """With its momentum, its moments and its decay: in all steps, or in some."""
+    (local, make), tolerance = SKIPPING[name], {"muon": 2e-2, "sgd": 1e-5}.get(name, 2e-4)
+    found, start = ours(local, network=network), start_of(network)
+    assert_same(found, theirs(make, network=network), tolerance, network)
+    assert torch.equal(spare_of(found[0]), spare_of(start)) == (network is SpareHead)
+    first = slice(0, FIRST * (INPUTS + 1))
+    assert torch.equal(found[0][first], start[first]) == (network is FixedFirst)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "own"])
+def test_what_is_not_reached_is_skipped_with_every_option_of_the_update(name: str) -> None:
+    def clipped(net: torch.nn.Module) -> None:
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 0.3)
+
+    local, make = SKIPPING[name]
+    two = theirs(make, network=EitherHead, accumulate=2, before=clipped, schedule=CosineAnnealingLR)
+    given = {"accumulate": 2, "clip_norm": 0.3, "lr_schedule": "cosine"}
+    assert_same(ours(local | given, network=EitherHead), two, network=EitherHead)
+    thawing = theirs(make, network=EitherHead, trains=lambda step, steps, name: step > 2 * UNITS.index(name[:5]))
+    assert_same(ours(local | {"unfreeze": {"share": 1.0}}, network=EitherHead), thawing, network=EitherHead)
+    of_spare = ours(local | {"module_lr": {"spare": 0.3}}, network=SpareHead)
+    assert_same(of_spare, theirs(make, network=SpareHead), network=SpareHead)
+    body = ours(local, network=FixedFirst, train="body")
+    assert_same(body, theirs(make, network=FixedFirst, trains=lambda _, __, name: "second" in name), network=FixedFirst)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("place", ["gradient", "after_step", "weight_decay"])
+def test_an_algorithm_that_adds_to_gradients_or_steps_moves_what_no_loss_reaches(name: str, place: str) -> None:
+    push = 0.1 * torch.ones(len(start_of(SpareHead)))
+
+    def before(net: torch.nn.Module) -> None:
+        for p in net.parameters():
+            grad = torch.zeros_like(p) if p.grad is None else p.grad
+            p.grad = grad + {"gradient": 0.1 + 0.3 * p.detach(), "weight_decay": 0.2 * p.detach()}.get(place, 0.0)
+
+    def after(net: torch.nn.Module, lr: float) -> None:
+        for p in net.parameters():
+            p.sub_(lr * (0.1 + 0.3 * p) if place == "after_step" else 0.0)
+
+    local, make = SKIPPING[name]
+    request: Any = {place: 0.2 if place == "weight_decay" else (Affine(push, 0.3),)}
+    expected = theirs(make, network=SpareHead, before=before, after=after)
+    assert_same(ours(local, network=SpareHead, **request), expected, network=SpareHead)
+
+
+def test_a_term_of_weight_zero_moves_nothing() -> None:
+    local, make = SKIPPING["sgd"]
+    found = ours(local, network=SpareHead, gradient=(Affine(quadratic=0.0),), after_step=(Affine(),))
+    assert_same(found, theirs(make, network=SpareHead), network=SpareHead)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_gradient_of_the_algorithms_own_reaches_what_it_differentiates_and_what_it_fills(name: str) -> None:
+    local, make = SKIPPING[name]
+    skipped = ours(local, network=SpareHead, step_gradient=lambda step: step.gradient(at=step.params))
+    assert_same(skipped, theirs(make, network=SpareHead), network=SpareHead)
+
+    def filled(net: torch.nn.Module) -> None:
+        for p in net.parameters():
+            p.grad = (torch.zeros_like(p) if p.grad is None else p.grad) + 0.3 * p.detach()
+
+    proximal = ours(local, network=SpareHead, step_gradient=lambda step: step.gradient() + 0.3 * step.params)
+    assert_same(proximal, theirs(make, network=SpareHead, before=filled), network=SpareHead)
+    of_nothing = ours(local, network=SpareHead, step_gradient=lambda step: torch.zeros_like(step.params))[0]
+    assert (spare_of(of_nothing) != spare_of(start_of(SpareHead))).all()
 
 
 THAWING = {"share": 0.75}

@@ -20,7 +20,7 @@ from rayfl.errors import DivergenceError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import LocalTraining
 from rayfl.local.selection import select
-from rayfl.local.sgd import check_finite
+from rayfl.local.sgd import adds_terms, check_finite
 from rayfl.local.training_plan import plan_training
 from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
@@ -109,17 +109,26 @@ class Stacked(Executor):
         for step in range(rows[0].steps):
             active = sum(row.steps > step for row in rows)
             params, slope = matrix[:active], gradient[:active]
-            losses[:active, step] = self._gradients(rows[:active], params, slope)
+            losses[:active, step], unreached = self._gradients(rows[:active], params, slope)
             rates = matrix.new_tensor([[row.rates[step]] for row in rows[:active]])
             with torch.no_grad():
+                kept = _kept(rows[:active], unreached, params, velocity)
                 self._step(rows[0].client, params, slope, velocity, terms, decay[:active])
                 params.addcmul_(slope if velocity is None else velocity[:active], rates, value=-1.0)
                 after_step.add(params, params, -rates)
+                for tensor, place, values in kept:
+                    tensor[place] = values
         found: list[list[float]] = losses.tolist()
         return found
 
-    def _gradients(self, rows: Sequence[_Row], params: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
-        """Writes the gradient of each row's mean loss on its next batch to `gradient`; returns the losses."""
+    def _gradients(
+        self, rows: Sequence[_Row], params: torch.Tensor, gradient: torch.Tensor
+    ) -> tuple[torch.Tensor, list[Slot]]:
+        """Writes the gradient of each row's mean loss on its next batch to `gradient`.
+
+        Returns:
+            The losses, and the slots of the parameters that they do not reach.
+        """
         drawn = []
         for row in rows:
             self._generators.enter(row.client)  # an augmentation may draw
@@ -133,10 +142,15 @@ class Stacked(Executor):
             tensors, _stacked_inputs([x for x, _ in drawn], widest), _padded(labels, widest), counted
         )
         losses = losses / divisors
-        found = torch.autograd.grad(losses.sum(), list(tensors.values()), materialize_grads=True)
+        found = torch.autograd.grad(losses.sum(), list(tensors.values()), allow_unused=True)
+        unreached = []
         for slot, values in zip(self._model.layout, found, strict=True):
-            _stacked(slot, gradient).copy_(values)
-        return losses.detach()
+            if values is None:
+                unreached.append(slot)
+                _stacked(slot, gradient).zero_()
+            else:
+                _stacked(slot, gradient).copy_(values)
+        return losses.detach(), unreached
 
     def _summed_loss(
         self, tensors: dict[str, torch.Tensor], x: Any, y: torch.Tensor, counted: torch.Tensor
@@ -185,6 +199,15 @@ class _Row:
     steps: int
     rates: Sequence[float]
     batches: Iterator[tuple[Any, ...]]
+
+
+def _kept(
+    rows: Sequence[_Row], unreached: Sequence[Slot], *tensors: torch.Tensor | None
+) -> list[tuple[torch.Tensor, tuple[list[int], slice], torch.Tensor]]:
+    """Returns tensors, places and values of what a step leaves alone; see `rayfl.local.sgd.train`."""
+    alone = [index for index, row in enumerate(rows) if not adds_terms(row.request)] if unreached else []
+    places = [(alone, slice(slot.offset, slot.end)) for slot in unreached if alone]
+    return [(tensor, place, tensor[place]) for tensor in tensors if tensor is not None for place in places]
 
 
 def _stacked(slot: Slot, matrix: torch.Tensor) -> torch.Tensor:
