@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rayfl.callbacks.callback import Given
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.engine.job import Job
-from rayfl.errors import ScenarioError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.fingerprint.recorded import changed_code, recorded
+from rayfl.report.folder import SCENARIO_FILE
+from rayfl.report.status import readable_status
 from rayfl.resolution import resolve
 
 MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
@@ -18,6 +21,34 @@ MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
 
 SHOWN = 8
 """The most differences that a message lists."""
+
+
+def check_something_left(folder: Path, scenario: Scenario, given: Given, where: str) -> None:
+    """Checks that a run that is to be resumed has not already ended as the given scenario would.
+
+    Args:
+        folder: The run's folder.
+        scenario: The scenario to continue with, as loaded.
+        given: The callbacks that the program passes in.
+        where: The run's location, for messages.
+
+    Raises:
+        ResourceError: It finished, and neither more rounds nor other callbacks would let it continue.
+    """
+    status = readable_status(folder)
+    if status is None or status["status"] != "finished":
+        return
+    before, now = resolve(load_scenario(folder / SCENARIO_FILE)), resolve(scenario)
+    if any(_differences(before, now)) or _lengths(before) != _lengths(now):
+        return
+    stopped = status.get("stopped")
+    if not stopped:
+        said = "has finished"
+    elif given or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
+        return
+    else:
+        said = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
+    raise ResourceError(f"nothing to resume: the run in '{where}' {said}; add rounds with --more ROUNDS")
 
 
 def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
@@ -35,7 +66,7 @@ def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
     Raises:
         ScenarioError: The scenario or its data differs.
     """
-    before = resolve(load_scenario(folder / "scenario.toml"))
+    before = resolve(load_scenario(folder / SCENARIO_FILE))
     differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
     if differences:
         more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
@@ -51,6 +82,15 @@ def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
     changed = changed_code(was.code or {}, job.code)
     return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
+
+
+def _lengths(scenario: Scenario) -> list[int]:
+    return [phase.rounds for phase in scenario.phases]
+
+
+def _decided_by(scenario: Scenario, who: str) -> bool:
+    """Whether a callback or budget of the scenario stopped a run, which would stop it again, rather than a program."""
+    return who.startswith(("local.", "dp.")) or any(chosen.name == who for chosen in scenario.callbacks)
 
 
 def _differences(before: Scenario, now: Scenario) -> Iterator[str]:

@@ -10,8 +10,8 @@ from typing import Literal
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.errors import CheckpointError, ScenarioError
 from rayfl.privacy.release_ledger import LEDGER_FILE
-from rayfl.report.folder import CHECKPOINTS
-from rayfl.report.status import mark_lost
+from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
+from rayfl.report.status import mark_lost, readable_status
 
 How = Literal["begin", "resume"]
 
@@ -19,7 +19,7 @@ How = Literal["begin", "resume"]
 def run_in_place(
     folder: Path, same: bool, run: Callable[[How], None], clear: Callable[[], None], say: Callable[[str], None]
 ) -> None:
-    """Resumes the run in a folder from its last checkpoint, or begins it if that is impossible.
+    """Resumes the run in a folder from its last checkpoint, or begins it if that is impossible. A finished run is done.
 
     Args:
         folder: The run's folder; the caller holds a lock on it.
@@ -29,14 +29,16 @@ def run_in_place(
         say: Receives the reason if a run that had begun has to start over.
     """
     charged = (folder / LEDGER_FILE).exists()
-    begun = same and (folder / "scenario.toml").exists()
-    if not begun or not (charged or Checkpoints(folder, 1).any()):
-        if begun:
-            say("the run starts over: it was stopped before its first checkpoint")
+    if not same or not (folder / SCENARIO_FILE).exists():
         clear()
         run("begin")
         return
+    status = readable_status(folder, say)
+    if status is not None and status["status"] == "finished":
+        return  # killed before the caller noted it
     mark_lost(folder)
+    if not (charged or Checkpoints(folder, 1).any()):
+        say("the run starts over: it was stopped before its first checkpoint")
     try:
         run("resume")
     except CheckpointError as error:

@@ -17,6 +17,7 @@ from rayfl.callbacks.building import build_callbacks, checked
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.private_decisions import check_decisions
 from rayfl.centralised import Centralise, centralised
+from rayfl.checkpoint.changes import check_something_left
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
@@ -27,6 +28,7 @@ from rayfl.lifecycle.in_place import How
 from rayfl.lifecycle.mirror import Mirror
 from rayfl.lifecycle.reopening import reopen
 from rayfl.lifecycle.run import Run
+from rayfl.lifecycle.starting_over import OldRecords
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
 from rayfl.report.announcement import announce
@@ -86,6 +88,15 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     """
     if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    if launch.folder:
+        old = OldRecords(launch.folder)
+        if Checkpoints(launch.folder, 1).any():
+            old.drop()
+        else:
+            old.put_back()  # if an attempt to start over was killed
+        if launch.resumes:
+            where = str(launch.mirror.remote if launch.mirror else launch.folder)
+            check_something_left(launch.folder, scenario, launch.callbacks, where)
     job, model = prepare(scenario, launch.data_dir)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
@@ -107,12 +118,24 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         callbacks += _of_trial(job.scenario)
     job = replace(job, settles=bool(callbacks))
 
+    runs: list[Run] = []
+
+    def has_committed() -> bool:
+        return any(run.done for run in runs)
+
     def check() -> None:
         if launch.check_asked and not launch.for_itself:
             launch.check_asked()
+        if launch.folder and has_committed():
+            old.drop()
+
+    def say(text: str) -> None:
+        console.print(Text(text, style="yellow"), soft_wrap=True)
 
     with ExitStack() as stack:
         announce(console, job, model)
+        if launch.folder:
+            stack.enter_context(old.kept_until(has_committed, say))
         reopened = reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.resumes else None
         if reopened:
             records = stack.enter_context(reopened.records)
@@ -125,6 +148,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
         state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(job, records.folder))
         run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints, ledger))
+        runs.append(run)
         opened = _session(job, launch, records.folder, run.status)
         run.connect(opened, launch.backend, reopened.restore if reopened else None)
         for _ in run.follow(check):

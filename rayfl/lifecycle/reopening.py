@@ -16,9 +16,9 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.state_store import DamagedStateError, StateStore
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.lifecycle.mirror import Mirror
+from rayfl.lifecycle.starting_over import OldRecords
 from rayfl.privacy.release_ledger import ReleaseLedger
-from rayfl.report.folder import METRICS_FILE
-from rayfl.report.records import CLIENTS_FILE, Records
+from rayfl.report.records import Records
 from rayfl.report.status import UNDER_WAY, read_status
 
 
@@ -108,8 +108,7 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
         )
     if not readable:
         console.print(Text(f"'{where}' has no checkpoint: the run starts over"), soft_wrap=True)
-        for name in (METRICS_FILE, CLIENTS_FILE):
-            (folder / name).unlink(missing_ok=True)
+        OldRecords(folder).set_aside()
     try:
         found.sweep()
     except ResourceError as error:

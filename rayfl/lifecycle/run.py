@@ -228,6 +228,11 @@ class Run:
                 self._keeping.not_kept(event.reason)
         self._keeping.collect(wait=True)
 
+    @property
+    def done(self) -> int:
+        """The last committed round."""
+        return self._seen.done
+
     def state(self) -> dict[str, Any]:
         """Returns the run's state after the latest event, to reopen it: strings, finite numbers, lists and dicts.
 

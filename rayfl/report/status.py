@@ -221,9 +221,23 @@ def read_status(folder: Path) -> dict[str, Any] | None:
     return content | {"status": LOST, "reason": said}
 
 
+def readable_status(folder: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, Any] | None:
+    """As `read_status`, but None if the file is damaged, for what a damaged file must not block.
+
+    Args:
+        folder: The folder of the run.
+        say: Receives why the file cannot be read.
+    """
+    try:
+        return read_status(folder)
+    except ResourceError as error:
+        say(str(error))
+        return None
+
+
 def mark_lost(folder: Path) -> None:
     """Marks a run as lost in status.json, for callers that know that no process still runs it."""
-    content = _read(folder)
+    content = readable_status(folder)
     if content is not None and content["status"] in UNDER_WAY:
         write_json(folder / STATUS, content | {"status": LOST, "reason": "its process is gone"})
 
