@@ -59,7 +59,8 @@ def run(
         resume: The folder or URI of a run that was interrupted, killed or lost. The run continues there from its last
             checkpoint, on any number of workers, with the bits of an undisturbed run (except for `secure` noise, which
             is charged again), or starts again if it has no checkpoint. With more rounds than before, a finished run
-            continues beyond its end; without, it raises a ResourceError and leaves its files as they are. Only rounds ahead, resources, checkpoint and callbacks may differ.
+            continues beyond its end; without, resuming it raises a ResourceError and changes nothing. Only rounds
+            ahead, resources, checkpoint and callbacks may differ.
         more: Only with `resume`: how many rounds to add to the last phase.
         console: Where to print progress; `Console(quiet=True)` prints nothing.
 

@@ -112,6 +112,7 @@ class RunActor:
 
     def _carry_out(self, console: Console) -> None:
         from rayfl.lifecycle.launch import Launch, carry_out
+        from rayfl.lifecycle.run_lock import HeldError
 
         given, folder = self._submission, self._submission.folder
         callbacks = [*given.callbacks, self._watch]
@@ -125,6 +126,8 @@ class RunActor:
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
             status = read_status(folder)
+            if isinstance(error, HeldError):
+                return  # the folder's records are those of another run
             if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
                 rounds = sum(phase.rounds for phase in given.scenario.phases)
                 Status(folder, rounds).ended_early(error)

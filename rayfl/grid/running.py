@@ -67,6 +67,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         None, or the reason of a failure in one line; status.json has it too, and the log has the whole error.
     """
     from rayfl.lifecycle.in_place import How, run_in_place
+    from rayfl.lifecycle.run_lock import HeldError
     from rayfl.simulation import run  # loads PyTorch
 
     # only a folder that the user named must exist, and the command line has checked it
@@ -90,7 +91,8 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         except Exception as error:  # a failed cell must not stop the others
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
-            _keep_failure(cell, error)
+            if not isinstance(error, HeldError):
+                _keep_failure(cell, error)
             return one_line(error)
     write_json(cell.folder / MARKER, cell.identity | {"device": device_of_hosts(cell.folder)})
     return None

@@ -9,6 +9,7 @@ from typing import Literal
 
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.errors import CheckpointError, ScenarioError
+from rayfl.lifecycle.run_lock import release_elsewhere
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.report.status import mark_lost, readable_status
@@ -22,12 +23,16 @@ def run_in_place(
     """Resumes the run in a folder from its last checkpoint, or begins it if that is impossible. A finished run is done.
 
     Args:
-        folder: The run's folder; the caller holds a lock on it.
+        folder: The run's folder; the caller holds a lock that excludes its own kind on every machine.
         same: Whether an existing run in the folder is of the same scenario.
         run: Begins or resumes the run.
         clear: Removes the files of a previous run from the folder.
         say: Receives the reason if a run that had begun has to start over.
+
+    Raises:
+        HeldError: Another process on this machine, such as `rayfl resume`, works in the folder.
     """
+    release_elsewhere(folder)
     charged = (folder / LEDGER_FILE).exists()
     if not same or not (folder / SCENARIO_FILE).exists():
         clear()

@@ -28,6 +28,7 @@ from rayfl.lifecycle.in_place import How
 from rayfl.lifecycle.mirror import Mirror
 from rayfl.lifecycle.reopening import reopen
 from rayfl.lifecycle.run import Run
+from rayfl.lifecycle.run_lock import run_lock
 from rayfl.lifecycle.starting_over import OldRecords
 from rayfl.models.flat import FlatModel
 from rayfl.preparation import prepare
@@ -77,6 +78,11 @@ class Launch:
     resumes: bool = False
     mirror: Mirror | None = None
 
+    @property
+    def where(self) -> str:
+        """The place of the run for messages, if it is known."""
+        return str(self.mirror.remote if self.mirror else self.folder or "")
+
 
 def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     """Runs a scenario as `rayfl.run` does.
@@ -88,6 +94,14 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     """
     if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    with ExitStack() as held:
+        if launch.folder:
+            held.enter_context(run_lock(launch.folder, launch.where))
+        return _carried_out(scenario, launch, console, held)
+
+
+def _carried_out(scenario: Scenario, launch: Launch, console: Console, held: ExitStack) -> Result:
+    """Runs a scenario whose folder, if it was given, is locked by `held`; a new one will be."""
     if launch.folder:
         old = OldRecords(launch.folder)
         if Checkpoints(launch.folder, 1).any():
@@ -95,8 +109,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         else:
             old.put_back()  # if an attempt to start over was killed
         if launch.resumes:
-            where = str(launch.mirror.remote if launch.mirror else launch.folder)
-            check_something_left(launch.folder, scenario, launch.callbacks, where)
+            check_something_left(launch.folder, scenario, launch.callbacks, launch.where)
     job, model = prepare(scenario, launch.data_dir)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
@@ -143,6 +156,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
             records = stack.enter_context(Records.within(launch.folder))
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
+            held.enter_context(run_lock(records.folder))
         if launch.mirror:
             records.where = str(launch.mirror.remote)
         checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)

@@ -58,7 +58,12 @@ class Heartbeat:
                 continue
 
 
-def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
+def is_elsewhere(process: Mapping[str, Any]) -> bool:
+    """Whether a process ran on another machine."""
+    return bool(process["host"] != platform.node())
+
+
+def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = SILENT_S) -> bool:
     """Whether a process has ended.
 
     On its own machine the process table decides; elsewhere, or if another process has its pid by now, the heartbeat.
@@ -66,8 +71,9 @@ def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
     Args:
         process: As `this_process` described it.
         beats: The file that its heartbeat updates.
+        silent_s: Seconds without a heartbeat after which it counts as dead.
     """
-    if process["host"] == platform.node():
+    if not is_elsewhere(process):
         try:
             found = psutil.Process(process["pid"])
             zombie, began = bool(found.status() == psutil.STATUS_ZOMBIE), float(found.create_time())
@@ -75,4 +81,4 @@ def is_gone(process: Mapping[str, Any], beats: Path) -> bool:
             return True
         if zombie or abs(began - process["began"]) < _CLOCK_MAY_SHIFT_S:
             return bool(zombie)
-    return time.time() - beats.stat().st_mtime > SILENT_S
+    return time.time() - beats.stat().st_mtime > silent_s

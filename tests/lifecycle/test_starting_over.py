@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,9 +124,7 @@ def test_a_kill_while_records_are_moved_loses_none(
         (finished / "status.json").write_text("of the new attempt")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)
-        try:
+        with suppress(KeyboardInterrupt):
             getattr(old, method)()
-        except KeyboardInterrupt:
-            pass
     OldRecords(finished).put_back()
     assert contents(finished) == before
