@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.inside import relative
 
 WRITTEN_WHOLE = ("abfs", "gcs", "s3")
 """File systems in which a file appears only when it is complete; elsewhere it is renamed at the end."""
@@ -165,6 +166,8 @@ class RemoteFolder:
     @contextmanager
     def _opened(self, verb: str, path: str) -> Iterator[tuple[Any, str]]:
         """The file system, and the place of a path of this folder in it; reports its errors as ResourceError."""
+        if path:
+            relative(path, f"'{self.uri}'", ResourceError)
         try:
             files, root = _file_system(self.uri)
             yield files, f"{root}/{path}".rstrip("/")

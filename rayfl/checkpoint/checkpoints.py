@@ -15,6 +15,7 @@ from rayfl.engine.remote_store import RemoteStore
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import DamagedStateError, FolderStore, StateStore, Stored
 from rayfl.errors import RayflError, ResourceError
+from rayfl.inside import relative
 from rayfl.report.folder import CHECKPOINTS, STATES
 
 if TYPE_CHECKING:
@@ -183,7 +184,10 @@ def _read(path: Path) -> Checkpoint:
         if manifest.get("digest") != _digest(body):
             raise ValueError("its digest does not match its content")
         content = json.loads(body)
-        return Checkpoint(RunSnapshot.from_json(json.dumps(content["snapshot"])), content["records"])
+        snapshot = RunSnapshot.from_json(json.dumps(content["snapshot"]))
+        for stored in _states_of(snapshot):
+            relative(stored.place, f"the checkpoint '{path}' is damaged", ResourceError)
+        return Checkpoint(snapshot, content["records"])
     except RayflError:
         raise
     except Exception as error:  # a digest shows that the content is unchanged, not that rayfl wrote it

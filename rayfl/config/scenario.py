@@ -26,6 +26,19 @@ LONGEST_NAME = 200
 """In bytes of UTF-8: file systems allow 255, and the name of the run's folder also contains the time."""
 
 
+def fitting_a_folder(name: str) -> str:
+    """A name of a scenario or grid, checked to be that of a folder inside another.
+
+    Raises:
+        ValueError: It cannot be one.
+    """
+    if not name.strip() or not name.isprintable() or name.startswith(".") or set(name) & set("/\\"):
+        raise ValueError("must be usable as a folder's name: printable characters, no slashes, no leading dot")
+    if len(name.encode()) > LONGEST_NAME:
+        raise ValueError(f"must be usable as a folder's name: at most {LONGEST_NAME} bytes long")
+    return name
+
+
 class Scenario(Section):
     """An experiment: everything that its result depends on, and the resources to run it with.
 
@@ -97,11 +110,7 @@ class Scenario(Section):
     @field_validator("name")
     @classmethod
     def _name_fits_a_folder(cls, name: str) -> str:
-        if not name.strip() or not name.isprintable() or name.startswith(".") or set(name) & set("/\\"):
-            raise ValueError("must be usable as a folder's name: printable characters, no slashes, no leading dot")
-        if len(name.encode()) > LONGEST_NAME:
-            raise ValueError(f"must be usable as a folder's name: at most {LONGEST_NAME} bytes long")
-        return name
+        return fitting_a_folder(name)
 
     @field_validator("task", mode="before")
     @classmethod

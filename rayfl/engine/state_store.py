@@ -14,6 +14,7 @@ import safetensors.numpy
 
 from rayfl.durable import atomic_write
 from rayfl.errors import RayflError, ResourceError
+from rayfl.inside import inside
 from rayfl.local.state import Scope
 from rayfl.reading import reading
 
@@ -158,7 +159,7 @@ class FolderStore(StateStore):
 
     def held(self, stored: Collection[Stored]) -> set[str]:
         """See `StateStore.held`."""
-        return {one.place for one in stored if (self._folder / one.place).is_file()}
+        return {one.place for one in stored if self._path(one.place, DamagedStateError).is_file()}
 
     def name(self, place: str) -> str:
         """See `StateStore.name`."""
@@ -171,10 +172,11 @@ class FolderStore(StateStore):
     def remove(self, places: Collection[str]) -> None:
         """See `StateStore.remove`."""
         for place in places:
+            path = self._path(place, ResourceError)
             try:
-                (self._folder / place).unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
             except OSError as error:
-                raise ResourceError(f"cannot remove the state {self._folder / place}: {error.strerror}") from None
+                raise ResourceError(f"cannot remove the state {path}: {error.strerror}") from None
 
     def _put(self, place: str, content: bytes) -> None:
         path = self._folder / place
@@ -186,10 +188,13 @@ class FolderStore(StateStore):
             raise RayflError(f"cannot write the state {path}: {error}") from None
 
     def _take(self, place: str) -> bytes:
-        path = self._folder / place
+        path = self._path(place, DamagedStateError)
         try:
             return path.read_bytes()
         except OSError as error:
             raise DamagedStateError(
                 f"cannot read the state {path}: {error}; was the snapshot moved without it?"
             ) from None
+
+    def _path(self, place: str, error: type[RayflError]) -> Path:
+        return inside(self._folder, place, f"the states in {self._folder}", error)

@@ -16,6 +16,7 @@ from rayfl.errors import DataError
 from rayfl.figures.recorded_run import DataNote, RecordedRun, from_rows, is_run, read_run
 from rayfl.figures.scores import higher_is_better
 from rayfl.grid.schema import folder_name
+from rayfl.inside import relative
 from rayfl.planning.headline import Headline
 from rayfl.planning.phase_span import PhaseSpan
 from rayfl.reading import reading
@@ -111,8 +112,9 @@ def _in_order(path: Path) -> tuple[object, ...]:
 
 
 def _folder_of(grid: Path, row: Mapping[str, Any]) -> Path:
-    folder = grid / folder_name(row["row"]) / folder_name(row["column"]) / f"seed_{row['seed']}"
-    return folder if row["task"] is None else folder / f"task_{row['task']}"
+    place = f"{folder_name(row['row'])}/{folder_name(row['column'])}/seed_{row['seed']}"
+    place = place if row["task"] is None else f"{place}/task_{row['task']}"
+    return grid / relative(place, grid / TABLE_FILE, DataError)
 
 
 def _failures(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

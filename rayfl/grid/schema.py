@@ -13,7 +13,7 @@ from rayfl.config.beside import absolute
 from rayfl.config.finding import GRID, find
 from rayfl.config.loading import Overrides, load_scenario, override_pairs, read_toml
 from rayfl.config.overrides import table_overrides
-from rayfl.config.scenario import Scenario
+from rayfl.config.scenario import Scenario, fitting_a_folder
 from rayfl.config.section import Section
 from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
@@ -85,6 +85,11 @@ class Grid(Section):
         if isinstance(tables, Mapping) and tables.get("figures"):
             return {"metrics": [], **tables}
         return tables
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_a_folder(cls, name: str) -> str:
+        return fitting_a_folder(name)
 
     @field_validator("rows", "columns")
     @classmethod

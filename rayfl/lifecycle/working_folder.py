@@ -17,6 +17,7 @@ from rich.text import Text
 
 from rayfl.centralised import SUFFIX
 from rayfl.errors import ResourceError
+from rayfl.inside import inside
 from rayfl.lifecycle.mirror import Mirror
 from rayfl.remote_folder import RemoteFolder
 from rayfl.report.folder import CHECKPOINTS, METRICS_FILE, SCENARIO_FILE, STATES, no_run_in
@@ -60,10 +61,10 @@ class WorkingFolder:
         for name, file in files.items():
             if name.startswith(f"{CHECKPOINTS}/{STATES}/") or name.endswith(".safetensors"):
                 continue
+            path = inside(self.path, name, f"'{remote}'", ResourceError)
             content = remote.read(name)
             if content is None:  # it was removed meanwhile
                 continue
-            path = self.path / name
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)

@@ -15,8 +15,10 @@ import pyarrow.parquet as pq
 from rayfl.data.client_names import ClientNames
 from rayfl.durable import atomic_write
 from rayfl.errors import CheckpointError, RayflError
+from rayfl.inside import inside
 from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.report.columns import CLIENTS, OWNER, joined
+from rayfl.report.folder import CLIENT_PARTS
 
 ROWS_HELD = 50_000
 """Number of rows that are collected before they are written together."""
@@ -65,7 +67,7 @@ class ClientRecords:
         self._added, self._kinds = state["rows"], dict(state["kinds"])
         for name in self._kinds:
             self._schema = self._schema.append(pa.field(name, pa.float64()))
-        before = [self._path.with_name(name) for name in state["parts"]]
+        before = [self._part(name) for name in state["parts"]]
         for left in self._path.parent.glob(f".{self._path.name}.*"):
             if left not in before:  # a run that was killed wrote it later
                 left.unlink()
@@ -164,6 +166,13 @@ class ClientRecords:
             raise
         self._parts.append(part)
         self._rows = []
+
+    def _part(self, name: object) -> Path:
+        """The path of a part that a checkpoint names; parts are removed in the end, so it must be one."""
+        path = inside(self._path.parent, name, f"the checkpoints beside '{self._path}'", CheckpointError)
+        if path.parent != self._path.parent or not path.match(CLIENT_PARTS):
+            raise CheckpointError(f"the checkpoints beside '{self._path}' name '{path.name}', which is no part of it")
+        return path
 
     def _next_part(self) -> Path:
         return self._path.with_name(f"{self._stem}.{len(self._parts)}")

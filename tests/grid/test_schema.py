@@ -45,6 +45,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "scenarios"
 
 
+def test_a_grids_name_leads_nowhere_else(folder: Path) -> None:
+    with pytest.raises(ScenarioError, match="name: must be usable as a folder's name: printable characters, no slash"):
+        load_grid(GRID | {"name": "../grid"})
+
+
 def write(folder: Path, name: str = "table", **changes: Any) -> Path:
     path = folder / f"{name}.grid.toml"
     path.write_text(tomli_w.dumps(GRID | changes))

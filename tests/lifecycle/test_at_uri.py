@@ -23,6 +23,8 @@ from rayfl.callbacks.callback import Callback
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
+from rayfl.lifecycle.working_folder import WorkingFolder
+from rayfl.remote_folder import RemoteFile, RemoteFolder
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.scenario import main
 from tests.callbacks.scene import PLAIN, tables
@@ -332,3 +334,19 @@ def test_a_working_folder_that_was_removed_does_no_harm_to_what_was_published(
         )
     assert list((store.folder / "gone").glob("checkpoints/*.json"))
     assert run(resume=store.uri("gone")).metrics["round"][-1].as_py() == 4
+
+
+@pytest.mark.parametrize("name", ["../precious.txt", "/precious.txt", "a/../../precious.txt"])
+def test_a_name_at_a_uri_that_leads_out_of_the_working_folder_is_refused(
+    name: str, working: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Object stores allow any name."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "scenario.toml").touch()
+    remote = RemoteFolder(f"file://{tmp_path}/run")
+    listed = [*remote.files(), RemoteFile(name, 0.0)]
+    monkeypatch.setattr(RemoteFolder, "files", lambda _: listed)
+    monkeypatch.setattr(RemoteFolder, "read", lambda *_: b"theirs")
+    with WorkingFolder(Console(quiet=True)) as folder, pytest.raises(ResourceError, match="is not a place inside its"):
+        folder.download(remote)
+    assert not list(tmp_path.rglob("precious.txt"))

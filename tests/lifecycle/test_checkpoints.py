@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
+from rayfl.checkpoint.checkpoints import FORMAT, Checkpoint, Checkpoints
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.server import ServerSnapshot, StoredServerState
@@ -18,6 +20,12 @@ from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.sampling import SamplingSnapshot
 from rayfl.planning.totals import Traffic
 from tests.counting import calls_of
+
+
+def snapshot_after(round: int, stored: Stored) -> RunSnapshot:
+    index = RoundIndex(0, round, round)
+    server = ServerSnapshot(StoredServerState(index, stored), {})
+    return RunSnapshot(index, SamplingSnapshot(), Traffic(), [], BudgetSnapshot(), {}, server, [])
 
 
 class Run:
@@ -35,10 +43,8 @@ class Run:
         return self.checkpoints.store.write({"model": np.full(3, value)})
 
     def add(self, round: int) -> Stored:
-        index, stored = RoundIndex(0, round, round), self.write(round)
-        server = ServerSnapshot(StoredServerState(index, stored), {})
-        snapshot = RunSnapshot(index, SamplingSnapshot(), Traffic(), [], BudgetSnapshot(), {}, server, [])
-        assert self.checkpoints.add(Checkpoint(snapshot, {})) is None
+        stored = self.write(round)
+        assert self.checkpoints.add(Checkpoint(snapshot_after(round, stored), {})) is None
         return stored
 
     def kept(self, *states: Stored) -> list[bool]:
@@ -96,10 +102,7 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(
 
 def test_files_that_an_old_checkpoint_shares_with_a_kept_one_stay(run: Run) -> None:
     first = run.add(1)
-    index = RoundIndex(0, 2, 2)
-    server = ServerSnapshot(StoredServerState(index, first), {})
-    shared = RunSnapshot(index, SamplingSnapshot(), Traffic(), [], BudgetSnapshot(), {}, server, [])
-    run.checkpoints.add(Checkpoint(shared, {}))
+    run.checkpoints.add(Checkpoint(snapshot_after(2, first), {}))
     third = run.add(3)
     assert (run.rounds(), run.kept(first, third)) == ([2, 3], [True, True])
     run.add(4)
@@ -130,3 +133,35 @@ def test_states_that_could_not_be_removed_are_removed_later(run: Run, monkeypatc
     assert (run.rounds(), run.kept(first)) == ([2, 3], [True])
     run.add(4)
     assert (run.rounds(), run.kept(first)) == ([3, 4], [False])
+
+
+@pytest.mark.parametrize("place", ["../../../precious.txt", "{folder}/precious.txt", "link/precious.txt", ""])
+def test_a_manifest_that_names_a_file_outside_its_folder_is_damaged_and_nothing_is_removed(
+    place: str, tmp_path: Path
+) -> None:
+    """Its digest fits: it shows that the content is unchanged, not that rayfl wrote it."""
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    run = Run(tmp_path / "run")
+    stored = run.add(1)
+    (tmp_path / "run" / "checkpoints" / "states" / "link").symlink_to(tmp_path)
+    forged = run.manifests / "round-000000001.json"
+    body = json.loads(forged.read_text())["body"].replace(stored.place, place.format(folder=tmp_path))
+    digest = hashlib.sha256(body.encode()).hexdigest()
+    forged.write_text(json.dumps({"format": FORMAT, "digest": digest, "body": body}))
+    (found,) = run.checkpoints.newest_whole() if place.startswith("link") else run.checkpoints.newest_first()
+    assert "is not a place inside its folder" in str(found)
+    assert "round" in str(found)
+    for round in range(2, 6):  # so that the old ones are removed
+        run.checkpoints.add(Checkpoint(snapshot_after(round, run.write(round)), {}))
+    assert precious.read_text() == "mine"
+
+
+def test_a_folder_of_states_that_is_a_link_keeps_working(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "scratch")
+    run = Run(tmp_path / "run")
+    first, *_ = [run.add(round) for round in (1, 2, 3)]
+    assert run.kept(first) == [False]
+    assert isinstance(next(run.checkpoints.newest_whole()), Checkpoint)

@@ -5,6 +5,7 @@ import math
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from rayfl.errors import RayflError, ResourceError
+from rayfl.errors import CheckpointError, RayflError, ResourceError
 from rayfl.planning.events import ClientScalars, ClientScore, RoundDone, Waiting
 from rayfl.planning.totals import Traffic
 from rayfl.report import client_records
@@ -253,3 +254,19 @@ def test_records_may_be_kept_in_your_own_folder_that_holds_no_others(tmp_path: P
         ResourceError, match=r"'.*cell' already has the records of a run: remove them, or choose another"
     ):
         Records.within(folder)
+
+
+@pytest.mark.parametrize("name", ["../.clients.parquet.a.0", "a/.clients.parquet.a.0", "scenario.toml", "link", 3])
+def test_a_state_that_names_another_file_as_a_part_of_clients_parquet_is_refused(name: Any, tmp_path: Path) -> None:
+    """Parts are removed once they are merged."""
+    with Records.create(tmp_path, "x", NOW) as records:
+        state = records.state()
+    (records.folder / "scenario.toml").write_text("mine")
+    (records.folder / "link").symlink_to(tmp_path)
+    state["clients"] |= {"parts": [name]}
+    with (
+        Records(records.folder, reopened=True) as again,
+        pytest.raises(CheckpointError, match="checkpoints beside"),
+    ):
+        again.restore(state)
+    assert (records.folder / "scenario.toml").read_text() == "mine"

@@ -18,6 +18,7 @@ _DEEP: Any = 0
 for _ in range(200):
     _DEEP = [_DEEP]
 _ODD: Sequence[Any] = (
+    "../canary", "link/canary",
     "", "none", "files", "a:b", "no.module:x", "../..", "/", "\0", "\ud800", "🦜", "x" * 5000, "1", "nan", [], {}, [[]],
     {"name": "x"}, [1, "2", None], None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, 1e308, 0.1, -0.5, float("nan"),
     float("inf"), _DEEP,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,12 +36,14 @@ from rayfl.data.sources import (
     torchvision_class,
 )
 from rayfl.engine.state_store import FolderStore, Stored
-from rayfl.errors import ResourceError
+from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.figures.recorded_run import read_run
 from rayfl.figures.versions import version_notes
 from rayfl.fingerprint.recorded import recorded
 from rayfl.grid.results import FinishedRun
 from rayfl.grid.schema import load_grid
+from rayfl.inside import inside
+from rayfl.reading import read_json_object, reading
 from rayfl.report.recorded_metrics import read_metrics
 from rayfl.report.status import read_status
 from rayfl.resolution import resolve
@@ -109,6 +113,23 @@ def _states(folder: Path) -> None:
         FolderStore(states).read(Stored(digest, str(file.relative_to(states))))
 
 
+def _places(folder: Path) -> None:
+    """Whatever a file names, nothing outside the store's folder is read or removed."""
+    (folder / "states" / "link").symlink_to(folder)
+    store = FolderStore(folder / "states")
+    with reading(folder / "places.json"):
+        places = list(read_json_object(folder / "places.json")["places"])
+    for place in places:
+        with suppress(RayflError):
+            found = os.path.realpath(inside(folder / "states", place, "places.json", DataError))
+            assert found.startswith(os.path.realpath(folder / "states") + os.sep), found
+        with suppress(RayflError):
+            store.read(Stored(hashlib.sha256(b"").hexdigest(), place))  # the digest of the canary
+        with suppress(RayflError):
+            store.remove([place])
+    assert (folder / "canary").is_file(), "a file outside was removed"
+
+
 def _records(folder: Path) -> None:
     run = folder / "run"
     read_status(run)
@@ -163,6 +184,7 @@ TARGETS: Mapping[str, Target] = {
     "grid": Target(valid_runs.grid, _grid, also_named=["grid '"]),
     "checkpoint": Target(valid_runs.unfinished_run, _checkpoints, "run/checkpoints/round-*.json"),
     "state": Target(valid_runs.states, _states),
+    "places": Target(valid_runs.places, _places, "places.json"),
     "resumed run": Target(valid_runs.unfinished_run, valid_runs.resumed, "run/**/*", names_file=False),
     "records": Target(valid_runs.finished_run, _records, "run/*.*", also_named=["scenario 'scenario'"]),
     "weights": Target(valid_runs.weights, _weights),

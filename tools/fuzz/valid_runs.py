@@ -117,6 +117,14 @@ def states(folder: Path) -> None:
         store.write({"control": np.full(4, number, np.float32), "steps": np.array([number])})
 
 
+def places(folder: Path) -> None:
+    """Names of states in a store's folder, beside a file that none of them may reach."""
+    states(folder)
+    (folder / "canary").touch()
+    found = [path.relative_to(folder / "states").as_posix() for path in folder.glob("states/*/*")]
+    (folder / "places.json").write_text(json.dumps({"places": [*found, "ab/missing", "link/missing"]}))
+
+
 def finished_run(folder: Path) -> None:
     """The folder of a finished run."""
     _run(folder / "run")

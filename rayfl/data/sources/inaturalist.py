@@ -22,6 +22,7 @@ from rayfl.data.generated import styled_digits
 from rayfl.data.inputs import Array, taken
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
+from rayfl.inside import relative
 from rayfl.reading import reading
 from rayfl.streams import stream
 
@@ -108,7 +109,7 @@ def _rows(table: Path, columns: tuple[str, ...]) -> tuple[list[dict[str, str]], 
 
 
 def _image(folder: Path, image: str | None, where: str) -> Path:
-    file = folder / "images" / f"{image}.jpg"
+    file = folder / "images" / relative(f"{image}.jpg", where, DataError)
     if not image or not os.path.isfile(file):  # noqa: PTH113 - unlike Path.is_file, also false for a name that is too long
         raise DataError(f"{where}: no image {file}; get it, or remove the row from the table")
     return file

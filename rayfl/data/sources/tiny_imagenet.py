@@ -18,6 +18,7 @@ from rayfl.data.formats.image_files import decoded, image_files
 from rayfl.data.generated import coloured_digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
+from rayfl.inside import relative
 from rayfl.reading import reading
 
 CLASSES = 200
@@ -92,7 +93,8 @@ def _read(folders: Sequence[Path], size: int, cache_dir: Path) -> Dataset | None
     for number, words in enumerate(annotations, start=1):
         if len(words) < 2 or words[1] not in label_of:
             raise DataError(f"{lists[1]}: line {number} is not a file and one of the classes of {lists[0].name}")
-    test_files = [folder / "val" / "images" / words[0] for words in annotations]
+    images = folder / "val" / "images"
+    test_files = [images / relative(words[0], lists[1], DataError) for words in annotations]
     test_labels = [label_of[words[1]] for words in annotations]
     both = decoded(folder, train_files + test_files, size, cache_dir, "tiny_imagenet")
     n = len(train_files)

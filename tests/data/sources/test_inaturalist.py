@@ -48,6 +48,7 @@ def test_rows_users_and_classes_are_those_of_the_tables(root: Path) -> None:
             "image_id,class\nd4,5\ne5,1\n",
             r"test\.csv: line 3: no image .*e5\.jpg; get it",
         ),
+        ("test.csv", "image_id,class\n/etc/d4,1\n", r"test\.csv: line 2: '/etc/d4.jpg' is not a place inside"),
         ("test.csv", f"image_id,class\n{'d' * 300},1\n", r"test\.csv: line 2: no image"),
         ("test.csv", "image_id,class\nd4,1203\n", r"test\.csv: line 2: class '1203' is not a number in 0\.\.1202"),
         ("test.csv", "image_id,label\nd4,3\n", r"test\.csv: has no column 'class'; expected image_id, class"),

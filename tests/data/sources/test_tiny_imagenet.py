@@ -103,6 +103,7 @@ def test_a_class_without_images_is_named(tmp_path: Path) -> None:
         ("wnids.txt", "n1\nn2\n", "names 2 classes, not 200"),
         ("val/val_annotations.txt", None, "cannot be read"),
         ("val/val_annotations.txt", "val_0.JPEG\tn404\n", "line 1 is not a file and one of the classes of wnids.txt"),
+        ("val/val_annotations.txt", f"../../x.JPEG\t{WNIDS[0]}\n", "'../../x.JPEG' is not a place inside its folder"),
         ("val/val_annotations.txt", "val_0.JPEG\n", "line 1 is not a file and one of the classes of wnids.txt"),
     ],
 )
