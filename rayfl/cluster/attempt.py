@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from threading import Thread
 from typing import Any
@@ -14,8 +15,10 @@ from rayfl.cluster.actors import Actors, KeptActors
 from rayfl.cluster.deaths import Deaths
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.cluster.ray_log import RayLog
-from rayfl.cluster.workers import names_of
+from rayfl.cluster.workers import RayBackend, names_of
+from rayfl.engine.calls import Call
 from rayfl.engine.job import Job
+from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import ResourceError
 from rayfl.planning.events import Event, RoundSettled
 
@@ -49,13 +52,16 @@ class Attempt:
     ) -> None:
         self._log, self._names = log, dict[str, str]()
         self._stream: Iterator[Any] | None = None
+        self._watching: Iterator[Event] | None = None
         self._latest: Event | None = None
+        self._place = (job.scenario.phases[0].name, 1)
         while True:
             try:
                 self.actors, served = kept.take(job, waiting, as_many_as_fit)
             except RayError as error:
                 raise self._told(error) from None
             self._names = names_of(self.actors.all)
+            self._watchdog = Watchdog(job.scenario, RayBackend([], self.actors.scheduler))
             try:
                 self.hosts: list[dict[str, str]] = self._described(self.actors)
                 break
@@ -74,28 +80,35 @@ class Attempt:
         """The next event; None at the end.
 
         Raises:
-            LostError: An actor or a node died.
+            LostError: An actor or a node died, or the scheduler hangs.
             RayflError: The run failed.
         """
         while True:
             if self._stream is None:
                 self._stream, self._latest = self.actors.scheduler.call("run", returns="streaming"), None
-            ref = next(self._stream, None)
+            self._watching = self._watching or self._watched(self._stream)
+            if (waiting := next(self._watching, None)) is not None:
+                return waiting
+            self._watching, ref = None, next(self._stream, None)
             if ref is not None:
                 break
             if not isinstance(self._latest, RoundSettled):
                 return None
             self._stream = None  # a stream ends at each settled round, where the run can be stopped
-        self._latest = self._get(ref)
-        return self._latest
+        event: Event = self._get(ref)
+        self._latest, self._place = event, (event.phase, event.round)
+        return event
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Calls a method of the scheduler and waits until it returns.
 
         Raises:
+            LostError: An actor died, or the scheduler hangs.
             RayflError: The call failed.
         """
-        self._get(self.actors.scheduler.call(method, *arguments))
+        ref = self.actors.scheduler.call(method, *arguments)
+        deque(self._watched(ref), maxlen=0)
+        self._get(ref)
 
     def interrupt(self) -> None:
         """Passes an interruption on to the scheduler; safe in a signal handler."""
@@ -106,9 +119,11 @@ class Attempt:
         """See `Server.committed`.
 
         Raises:
-            LostError: The server died.
+            LostError: The server died or hangs.
         """
-        round, model = self._get(self.actors.server.call("committed", last))
+        ref = self.actors.server.call("committed", last)
+        deque(self._watched(ref, Call(ref, self.actors.server.name)), maxlen=0)
+        round, model = self._get(ref)
         return round, np.array(model)  # Ray returns a view of shared memory, which ends with the actors
 
     def suspect(self, deaths: Mapping[int, int]) -> None:
@@ -120,6 +135,13 @@ class Attempt:
         calls = [self.actors.server.call("suspect", deaths), *(host.call("watch") for host in self.actors.hosts)]
         for ref in calls:
             self._get(ref)
+
+    def _watched(self, ref: Any, asked: Call | None = None) -> Iterator[Event]:
+        """Waits for a result of the scheduler, or of `asked`; the events say that it does not answer."""
+        scheduler = self.actors.scheduler
+        return self._watchdog.wait_while_answered(
+            ref, lambda: asked or Call(scheduler.call("answer"), scheduler.name), *self._place
+        )
 
     def _described(self, actors: Actors) -> list[dict[str, str]]:
         answers = [host.call("describe") for host in actors.hosts]

@@ -63,6 +63,10 @@ class SchedulerActor:
     def interrupt(self) -> None:
         self._scheduler.get().interrupt()
 
+    @ray.method(concurrency_group=BESIDE)
+    def answer(self) -> None:
+        """Returns at once, so that the driver can tell a process that works from one that is stopped."""
+
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         self._scheduler.get().restore(snapshot, store)
         self._metrics.restore(snapshot.traffic)

@@ -23,7 +23,7 @@ WARNINGS_AT_FIRST = 30.0
 
 
 class Watchdog:
-    """Watches over the calls of a run.
+    """Watches over the calls of a run; the scheduler's is for hosts and server, the driver's for the scheduler.
 
     It measures how long answers take, except for each host's first, for which the host loads PyTorch and its data. The
     limit is higher until all hosts have answered and, since an evaluation may take far longer than the updates before
@@ -95,6 +95,33 @@ class Watchdog:
                     f"'{phase}', round {round}: {', '.join(outstanding)}"
                 )
         return [values[call.ref] for call in calls]
+
+    def wait_while_answered(
+        self, ref: Ref, ask: Callable[[], Call], phase: str, round: int
+    ) -> Generator[Event, None, None]:
+        """Waits for a result that may take any time, as long as the process behind it answers in the meantime.
+
+        Args:
+            ref: The result.
+            ask: Makes a call that the process answers at once, whatever else it does. Made after every
+                `resources.watchdog_s` without the result; yields a `Waiting` event if it takes as long.
+            phase: Name of the phase.
+            round: The round within the scenario.
+
+        Raises:
+            LostError: The process did not answer for longer than the limit.
+        """
+        limit = WARNINGS * self._every_s
+        while not self._backend.wait([ref], self._every_s):
+            asked, since = ask(), self._clock()
+            while not self._backend.wait([asked.ref], self._every_s):
+                silence = self._clock() - since
+                yield Waiting(phase, round, silence, (asked.what,))
+                if self._gives_up and silence >= limit:
+                    raise LostError(
+                        f"{asked.what} does not answer for {silence:.0f} s, and the limit is {limit:.0f} s, phase "
+                        f"'{phase}', round {round}"
+                    )
 
     def _firsts(self, calls: Iterable[Call]) -> bool:
         """Whether a call is pending on a host that has never answered."""

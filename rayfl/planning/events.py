@@ -103,13 +103,13 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The watchdog reports that no worker process has answered for a while.
+    """The watchdog reports that no process has answered for a while.
 
     Attributes:
         phase: Name of the phase.
         round: Number of the round in the whole scenario, from 1.
         seconds: Seconds since the last answer.
-        outstanding: The outstanding client updates and their worker processes.
+        outstanding: The outstanding client updates and their worker processes, or the process that does not answer.
     """
 
     phase: str

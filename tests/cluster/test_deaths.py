@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import ray
 import torch
@@ -199,26 +200,32 @@ def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp
 
 
 @pytest.mark.slow
-def test_an_unresponsive_host_is_replaced(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["host", "scheduler", "server"])
+def test_an_unresponsive_actor_is_replaced(victim: str, tmp_path: Path) -> None:
     """It is stopped, not killed: only its silence tells."""
+    stopped = list[int]()
 
     class Stops(Callback):
         def on_evaluation(self, run: RunSoFar) -> None:
             assert run.round is not None
             if run.round.round == 4:
-                os.kill(living("host")["Pid"], signal.SIGSTOP)
+                stopped.append(living(victim)["Pid"])
+                os.kill(stopped[0], signal.SIGSTOP)
 
-    resources = {"hosts": 2, "watchdog_s": 3}
+    resources = {"hosts": 2, "watchdog_s": 2}
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": resources}
     undisturbed = rayfl.run(scene, backend="inline", folder=tmp_path / "undisturbed", console=Console(quiet=True))
     with (tmp_path / "output").open("w") as output:
         stops = Stops(name="stops")
         result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[stops], console=Console(file=output, width=1000))
     assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
-    said = (tmp_path / "output").read_text()
-    assert re.search(r"warning: no answer for \d+ s in stateful \d/4; still waiting for worker", said)
-    assert re.search(r"no answer for \d+ s, and the limit is \d+ s .*worker \d.*the run goes on", said)
+    said, named = (tmp_path / "output").read_text(), {"host": r"worker \d"}.get(victim, victim)
+    assert re.search(rf"warning: no answer for \d+ s in stateful \d/4; still waiting for .*{named}", said)
+    (recovered,) = (line for line in said.splitlines() if "the run continues" in line)
+    assert re.search(r"for \d+ s, and the limit is \d+ s", recovered)
+    assert re.search(named, recovered)
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
+    assert not psutil.pid_exists(stopped[0]), "it would outlive the run"
 
 
 @pytest.mark.slow

@@ -109,3 +109,26 @@ def test_a_phases_first_evaluation_may_take_longer_than_all_updates_before() -> 
 
 def test_without_restarts_it_waits_for_ever() -> None:
     assert len(silences(watched(Clockwork(), restarts=0), 1e4)) == 999
+
+
+def test_a_result_may_take_any_time_while_its_process_answers_and_not_once_it_is_silent() -> None:
+    backend, asked = Clockwork(), list[float]()
+
+    def answers() -> Call:
+        asked.append(backend.now)
+        return Call(backend.now + 1, "the scheduler")
+
+    watchdog = watched(backend)
+    assert not list(watchdog.wait_while_answered(1000, answers, "p", 1))
+    assert backend.now == 1000
+    assert asked[:3] == [10, 21, 32]
+    silent = watchdog.wait_while_answered(1e9, lambda: Call(1e9, "the scheduler"), "p", 3)
+    assert next(silent) == Waiting("p", 3, 10.0, ("the scheduler",))
+    with pytest.raises(LostError, match=r"^the scheduler does not answer for 50 s, and the limit is 50 s, phase 'p'"):
+        list(silent)
+    assert backend.now == 1000 + 10 + WARNINGS * 10
+
+
+def test_without_restarts_a_silent_process_is_only_reported() -> None:
+    silent = watched(Clockwork(), restarts=0).wait_while_answered(1e4, lambda: Call(1e4, "the scheduler"), "p", 1)
+    assert len(list(silent)) == 998
