@@ -13,8 +13,8 @@ from rayfl.data.store import ShardStore, build_store
 from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.frozen_parameters import frozen_parameters
-from rayfl.engine.initial_model import build_checked
 from rayfl.engine.job import Job
+from rayfl.engine.network_trial import build_checked
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.planned_messages import planned_messages
 from rayfl.engine.requirements import check_bank_is_read, check_metrics, check_requirements
@@ -107,10 +107,11 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
         num_outputs = task.num_outputs(store.train.y, store.num_classes)
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
-    model = build_checked(scenario, network, store, task, num_outputs, model_key(phase))
+    model = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
-    vector, frozen = model.vector.numpy().copy(), frozen_parameters(model, store)
-    initial = InitialModel(vector, model.layout, head_of(model.module) or "", copies, frozen=frozen)
+    vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
+    frozen = frozen_parameters(model, store)
+    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

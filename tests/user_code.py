@@ -118,8 +118,10 @@ class SpareHeadNet(SmallConvNet):
 
 
 class RaisesInTraining(Linear):
+    """Passes the trial before a run, on two samples."""
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training:
+        if self.training and len(x) > 2:
             raise RuntimeError("the sensor is unplugged")
         return super().forward(x)
 

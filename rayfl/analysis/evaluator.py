@@ -15,11 +15,10 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Samples
 from rayfl.engine.device import choose_device
 from rayfl.engine.evaluation_batches import evaluation_batches
-from rayfl.engine.initial_model import build_network
+from rayfl.engine.initial_model import model_as_built
 from rayfl.engine.scoring import Scorer
 from rayfl.errors import ScenarioError
 from rayfl.local.evaluation_batch import EvaluationBatch
-from rayfl.models.flat import FlatModel
 from rayfl.planning.headline import headline_label
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
@@ -58,8 +57,7 @@ class Evaluator:
         scenario, workload = run.job.scenario, run.workload(round)
         self._scenario, self._workload = scenario, workload
         self._device = choose_device(scenario.resources, scenario.numerics)
-        network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
-        self.model = FlatModel(network, self._device)
+        self.model = model_as_built(scenario, workload, self._device)
         chosen = chosen_samples(run, round, samples, on, client)
         self._source = BatchSource(replace(workload.store, test=chosen, test_shards=None, held_out={}), self._device)
         self._part = Slice(0, len(chosen))

@@ -22,7 +22,7 @@ from rayfl.analysis.picture import COLOURS, marker, names_of, new_figure, tidy
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.data.batches import BatchSource
 from rayfl.engine.device import choose_device
-from rayfl.engine.initial_model import build_network
+from rayfl.engine.initial_model import model_as_built
 from rayfl.errors import ScenarioError
 from rayfl.local.features import features_and_outputs
 from rayfl.models.feature_layer import head_of, undeclared
@@ -136,10 +136,10 @@ def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, 
 def _model(run: OpenedRun, phase: int) -> FlatModel:
     """A model of the network of a phase, made once per process."""
     scenario, workload = run.job.scenario, run.job.workloads[phase]
-    network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
-    if head_of(network) is None:
-        raise ScenarioError(f"'{run.folder.path}': features are the inputs of the head: {undeclared(network)}")
-    return FlatModel(network, choose_device(scenario.resources, scenario.numerics))
+    model = model_as_built(scenario, workload, choose_device(scenario.resources, scenario.numerics))
+    if head_of(model.module) is None:
+        raise ScenarioError(f"'{run.folder.path}': features are the inputs of the head: {undeclared(model.module)}")
+    return model
 
 
 @cache

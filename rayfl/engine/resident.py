@@ -8,7 +8,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
@@ -21,7 +20,7 @@ from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.failed_update import UpdateErrors
-from rayfl.engine.initial_model import build_network
+from rayfl.engine.initial_model import model_as_built
 from rayfl.engine.message_sizes import MessageSizes
 from rayfl.engine.scoring import Score, Scorer
 from rayfl.engine.torch_generators import TorchGenerators
@@ -30,7 +29,6 @@ from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.requests import ClientUpdate
-from rayfl.models.flat import FlatModel
 from rayfl.planning.headline import headline_label, headline_of
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.slices import Slice
@@ -59,7 +57,7 @@ class Resident:
         self.workload = workload
         workload.store.reopen()  # before training, rather than with the first batch
         self._scenario, self._device = scenario, device
-        self.model = FlatModel(self._network(), device)
+        self.model = model_as_built(scenario, workload, device)
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
         headline = headline_of(headline_label(workload.evaluation), metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
@@ -127,8 +125,4 @@ class Resident:
         return MessageSizes.of(plan, self.model, self.workload.initial.frozen)
 
     def _random_model(self, seed: int) -> torch.Tensor:
-        return FlatModel(self._network(seed), self._device).vector
-
-    def _network(self, seed: int | None = None) -> nn.Module:
-        workload = self.workload
-        return build_network(self._scenario, workload.network, workload.store, workload.num_outputs, seed)
+        return model_as_built(self._scenario, self.workload, self._device, seed).vector

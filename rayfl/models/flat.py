@@ -35,6 +35,7 @@ class FlatModel:
         buffers: The second part of `vector`, as a view.
         gradient: [length of params] float32. Every `param.grad` is a view into it, to which `backward` adds.
         layout: The slots, in order.
+        channels_last: Whether 4-D tensors are stored channels-last.
         names: The names of the state dict, in its order.
         num_params: Number of values in `params`, without padding.
         num_buffer_values: Number of values in `buffers`, without padding.
@@ -53,7 +54,7 @@ class FlatModel:
     def __init__(self, module: nn.Module, device: torch.device, channels_last: bool = True) -> None:
         if isinstance(module, Network):
             module.check_declaration()
-        self.layout = layout_of(module, channels_last)
+        self.layout, self.channels_last = layout_of(module, channels_last), channels_last
         self.module = module.to(device)
         trained = [slot for slot in self.layout if slot.is_parameter]
         carried = [slot for slot in self.layout if not slot.is_parameter]

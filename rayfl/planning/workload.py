@@ -51,6 +51,7 @@ class InitialModel:
         head: Name of the feature layer; empty if the network declares none.
         copies: Modules that are copies of others (`Network.copies`).
         frozen: Names of the parameters that neither training nor the network's own code changes.
+        channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
     """
 
     vector: np.ndarray
@@ -58,6 +59,7 @@ class InitialModel:
     head: str = ""
     copies: Mapping[str, str] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
+    channels_last: bool = True
 
     @property
     def num_params(self) -> int:

@@ -15,7 +15,8 @@ import rayfl
 from rayfl.config.loading import load_scenario
 from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
-from rayfl.engine.initial_model import build_checked, build_network
+from rayfl.engine.initial_model import build_network
+from rayfl.engine.network_trial import build_checked
 from rayfl.errors import ScenarioError
 from rayfl.models.fast_kernels import NarrowConv2d
 from rayfl.tasks.classification import Classification
@@ -64,8 +65,9 @@ def built(model: Any, **sections: Any) -> tuple[Any, Any, ShardStore]:
 
 
 def refusal(model: Any) -> str:
+    scenario, _, store = built(model)
     with pytest.raises(ScenarioError) as caught:
-        build_checked(*built(model), Classification(), CLASSES)
+        build_checked(scenario, scenario.phases[0], store, Classification)
     return str(caught.value)
 
 

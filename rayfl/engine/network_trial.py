@@ -1,0 +1,371 @@
+"""Tries a network before the run: its outputs, a step of training, and what it keeps from batch to batch."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.config.phase import Phase
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.data.batches import Batch, BatchSource
+from rayfl.data.collation import Input
+from rayfl.data.image_layout import CHANNELS, how_to_make_images
+from rayfl.data.store import ShardStore
+from rayfl.engine.evaluation_batches import evaluation_batches
+from rayfl.engine.initial_model import TORCH_GLOBALS, build_network
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.client_state import ClientState
+from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
+from rayfl.local.training_batch import TrainingBatch
+from rayfl.models import models
+from rayfl.models.attributes import Attribute, Values, changed, is_generator, values_of
+from rayfl.models.feature_layer import head_of
+from rayfl.models.flat import FlatModel
+from rayfl.models.network import NoImagesError
+from rayfl.planning.slices import Slice
+from rayfl.registry import asks_for, takes_option
+from rayfl.tasks.task import Task
+from rayfl.user_code import report_as_theirs
+
+SAMPLES = 2
+"""Number of samples in a tried batch."""
+
+
+def build_checked(
+    scenario: Scenario,
+    phase: Phase,
+    store: ShardStore,
+    build_task: Callable[[], Task],
+    key: str = "model",
+) -> FlatModel:
+    """Builds a phase's flat initial model on the CPU, and tries it and the task on two samples.
+
+    4-D weights are stored channels-last, unless that is why the network or the task fails: `weight.view(-1)` needs
+    contiguous weights.
+
+    Args:
+        scenario: The scenario.
+        phase: The phase.
+        store: Its data.
+        build_task: Builds its task.
+        key: The key that names its network.
+
+    Raises:
+        ScenarioError: The network does not accept the data's inputs, its output does not fit the task, or an attribute
+            of the network or the task keeps state from batch to batch.
+    """
+
+    def trial(channels_last: bool) -> _Trial:
+        return _Trial(scenario, phase, store, build_task(), key, channels_last)
+
+    tried = trial(channels_last=True)
+    failure = tried.begin()
+    if failure is not None:
+        contiguous = trial(channels_last=False)
+        if contiguous.model.layout != tried.model.layout and contiguous.begin() is None:
+            tried, failure = contiguous, None
+    if isinstance(failure, ScenarioError):
+        raise failure
+    tried.check_attributes(lambda: trial(tried.model.channels_last))
+    return tried.model
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A tried batch.
+
+    Attributes:
+        results: What came out: outputs, loss, norm of the gradient.
+        attributes: What attributes held afterwards.
+    """
+
+    results: Sequence[torch.Tensor]
+    attributes: Values
+
+
+class _Trial:
+    """A new network and task, tried on batches of two samples; every batch meets the initial parameters and buffers.
+
+    Attributes:
+        model: The network.
+    """
+
+    def __init__(
+        self, scenario: Scenario, phase: Phase, store: ShardStore, task: Task, key: str, channels_last: bool
+    ) -> None:
+        network = scenario.model_of(phase)
+        self._scenario, self._phase, self._store, self._task = scenario, phase, store, task
+        self._as_images = "" if store.collate else how_to_make_images(store.train.x)
+        self._num_outputs = task.num_outputs(store.train.y, store.num_classes)
+        try:
+            built = build_network(scenario, network, store, self._num_outputs)
+        except NoImagesError as error:
+            raise ScenarioError(f"{error}{self._as_images}") from None
+        try:
+            task.check_network(built)
+        except ScenarioError as error:
+            raise ScenarioError(f"{key} '{network.name}': {error}") from None
+        self.model = FlatModel(built, torch.device("cpu"), channels_last)
+        self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
+        self._where = f"{key} '{network.name}' on {store.name}"
+        self._width = _how_to_set_width(network, self._num_outputs, key)
+        # an objective of one's own may need more of a batch or a client than a trial has; the run then shows it
+        self._own_objective = type(task).objective is not Task.objective
+        self._objective_works = True
+
+    def begin(self) -> Exception | None:
+        """Tries the network's outputs, then a step of training and an evaluation.
+
+        Returns:
+            A ScenarioError if the network does not fit; another exception if the task's own code raised, which its
+            other checks or the run report.
+        """
+        self._before = values_of(model=self.model.module, task=self._task)
+        try:
+            self._check_evaluation()
+            self._first = self._visit(0)
+        except ScenarioError as error:
+            return error
+        except _TaskError as failed:
+            self._objective_works = False
+            self._first = self._visit(0)
+            return failed.error
+        return None
+
+    def check_attributes(self, again: Callable[[], _Trial]) -> None:
+        """Checks that no attribute of the network or the task carries anything from one batch to another.
+
+        Two batches alternate, so what is merely computed from the current batch (attention weights) or once for all
+        (a cached mask) is the same each time.
+
+        Args:
+            again: Makes another trial, with a new network and task.
+
+        Raises:
+            ScenarioError: One does.
+        """
+        moved = list(dict.fromkeys(name for seen in self._first for name in changed(self._before, seen.attributes)))
+        if not moved:
+            return
+        try:
+            kept = self._kept(moved, again)
+        except Exception:  # it did not raise before: what was kept since is the reason
+            kept = moved
+        if kept:
+            raise ScenarioError(self._keeps_state(kept[0]))
+
+    def _kept(self, moved: Sequence[Attribute], again: Callable[[], _Trial]) -> list[Attribute]:
+        first, second, third = self._first, self._visit(1), self._visit(0)
+        kept = [
+            name for one, other in zip(first, third, strict=True) for name in changed(one.attributes, other.attributes)
+        ]
+        if kept:
+            return kept
+        # the evaluated samples are the same after both batches
+        if not (_same_results(first[0], third[0]) and _same_results(first[1], second[1])):
+            return list(moved)
+        new = again()
+        new._objective_works = self._objective_works
+        fresh = new._visit(1)  # begins with another batch than this trial did
+        # only after the evaluation have both seen inputs of all shapes
+        kept = [name for name in changed(second[1].attributes, fresh[1].attributes) if name in moved]
+        if not kept and not all(_same_results(*pair) for pair in zip(second, fresh, strict=True)):
+            return list(moved)
+        return kept
+
+    def _keeps_state(self, attribute: Attribute) -> str:
+        owner, name = attribute
+        what = (
+            f"its attribute '{name}' keeps state from batch to batch, which would pass from client to client and from "
+            "training to evaluation"
+        )
+        if is_generator(self._first[0].attributes, attribute):
+            remedy = "draw from PyTorch's global generator, which rayfl seeds for every client update"
+        elif owner == "task":
+            remedy = "keep it in the client's state (client_state), or compute it anew in every batch"
+        else:
+            remedy = (
+                "make it a buffer (register_buffer; with persistent=False every client update starts anew), or set it "
+                "anew in every forward"
+            )
+        where = f"task '{self._task.name}'" if owner == "task" else self._where
+        return f"{where}: {what}; {remedy}"
+
+    def _visit(self, number: int) -> tuple[_Seen, _Seen]:
+        """Trains on a batch, then evaluates."""
+        return self._seen(lambda: self._train(number)), self._seen(self._evaluate)
+
+    def _seen(self, compute: Callable[[], list[torch.Tensor]]) -> _Seen:
+        with _generators_restored(), self.model.elsewhere(self.model.params):
+            results = [one.detach().clone() for one in compute()]
+        self.model.zero_gradient()
+        return _Seen(results, values_of(model=self.model.module, task=self._task))
+
+    def _train(self, number: int) -> list[torch.Tensor]:
+        views, y = self._training_batch(number)
+        module, task, where = self.model.module.train(), self._task, f"{self._where}, in training mode"
+        self.model.zero_gradient()
+        if not self._own_objective:
+            outputs = self._forward(views[0], where)
+            _check_outputs(outputs, y, task, self._num_outputs, where)
+            with _task_errors():
+                loss = task.loss(outputs, y)
+            try:
+                torch.autograd.backward(loss)
+            except Exception as error:
+                raise ScenarioError(report_as_theirs(error, f"{where}: the backward pass")) from None
+        elif not self._objective_works:
+            return [one for one in [module(views[0])] if isinstance(one, torch.Tensor)]
+        else:
+            client = self._client()
+            with _task_errors():
+                loss = task.objective(TrainingBatch(module, client, views, y, lambda _: [], self._reads_features))
+                torch.autograd.backward(loss)
+                with torch.no_grad():
+                    task.after_step(module, client)
+        return [loss, self.model.gradient.norm()]
+
+    def _evaluate(self) -> list[torch.Tensor]:
+        module, task, part = self.model.module.eval(), self._task, Slice(0, min(SAMPLES, len(self._store.test)))
+        (batch,) = evaluation_batches(self._source, module, task, part, SAMPLES, self._scenario.data_seed)
+        with torch.no_grad(), _task_errors():
+            return [task.evaluated(batch) if self._objective_works else module(batch.x)]
+
+    def _check_evaluation(self) -> None:
+        """Tries two test samples in evaluation mode, and augmented training samples of another shape."""
+        self.model.module.eval()
+        x, y = self._source.test_batch(slice(0, SAMPLES))
+        self._try(x, y, self._where, self._width)
+        for augmented, labels in _resized_batches(self._source, self._store, _shapes(x)):
+            self._try(augmented, labels, f"{self._where}, augmented")
+
+    def _try(self, x: Input, y: torch.Tensor, where: str, width: str = "") -> None:
+        with torch.no_grad():
+            outputs = self._forward(x, where)
+        _check_outputs(outputs, y, self._task, self._num_outputs, where, width)
+
+    def _forward(self, x: Input, where: str) -> Any:
+        try:
+            return self.model.module(x)
+        except RayflError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's network may raise anything on unexpected inputs
+            line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}").split("\n", 1)
+            if isinstance(x, torch.Tensor) and x.ndim == 4 and x.shape[1] not in CHANNELS:
+                line += self._as_images
+            elif "long" in str(error).lower() and any(one.dtype == torch.int64 for one in _tensors(x).values()):
+                line += "; integers reach the network as int64: give measurements as x.astype('float32')"
+            raise ScenarioError("\n".join([line, *rest])) from None
+
+    @property
+    def _reads_features(self) -> bool:
+        return self._task.reads_features and head_of(self.model.module) is not None
+
+    def _training_batch(self, number: int) -> tuple[tuple[Input, ...], torch.Tensor]:
+        """The inputs of every view, and the labels, of the first two samples or of two others of the same shape."""
+        length = len(self._store.train)
+        places = [np.array([0, 1]) % length, np.array([length // 2, length - 1])]
+        if number and _shapes(self._views(places[1])[0][0]) != _shapes(self._views(places[0])[0][0]):
+            return self._views(places[0][::-1].copy())
+        return self._views(places[number])
+
+    def _views(self, rows: np.ndarray) -> tuple[tuple[Input, ...], torch.Tensor]:
+        rngs = [np.random.default_rng(view) for view in range(self._task.views)]
+        ((views, y),) = self._source.training_views(rows, SAMPLES, rngs, self._source.varies)
+        return tuple(views), y
+
+    def _client(self) -> ClientContext:
+        """A client, as a task's objective sees it."""
+        sizes, local, model = self._store.train_shards.sizes, self._phase.local, self.model
+        streams = ClientStreams(self._scenario.seed, 0, 1, 0, 0)
+        state = ClientState({}, frozenset(self._task.client_state()))
+        facts = ClientFacts(0, int(sizes[0]), float(sizes[0] / sizes.mean()), streams, state, 0.0 if local.dp else None)
+        network = ClientNetwork(model, model.buffers.clone(), lambda _: model.vector.clone())
+        client = ClientContext(UpdatePlan(local, local.lr, first_model=model.vector.clone()), facts, network)
+        client.sent = (model.vector.clone(),)
+        return client
+
+
+class _TaskError(Exception):
+    """The task's own code raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+@contextmanager
+def _task_errors() -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise _TaskError(error) from None
+
+
+@contextmanager
+def _generators_restored() -> Iterator[None]:
+    """Seeds the global generators of PyTorch, NumPy and Python within the block, and restores them afterwards."""
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002 - users' code may draw from it
+        torch.default_generator.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
+def _same_results(one: _Seen, other: _Seen) -> bool:
+    return len(one.results) == len(other.results) and all(
+        first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for first, second in zip(one.results, other.results, strict=True)
+    )
+
+
+def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Iterator[Batch]:
+    """Yields two training samples as each view augments them, if augmentation changes the inputs' shapes."""
+    rows = np.arange(min(2, len(store.train)))
+    for view in range(len(store.augmentations) if source.varies else 0):
+        for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
+            if _shapes(x) != shapes:
+                yield x, y
+
+
+def _check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:
+    """Checks what a network returned; `width` is the remedy for outputs of another width."""
+    if not isinstance(outputs, torch.Tensor):
+        raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
+    shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
+    if not any(_fits(shape, one) for one in allowed):
+        raise ScenarioError(
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{width}"
+        )
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
+
+
+def _shapes(x: Input) -> str:
+    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in _tensors(x).items())
+
+
+def _tensors(x: Input) -> dict[str, torch.Tensor]:
+    return x if isinstance(x, dict) else {"": x}
+
+
+def _how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
+    """Returns a hint if the constructor takes the number of classes and did not get it, or got a different one."""
+    target = models.resolve(network.name)
+    told = asks_for(target, "num_classes") and "num_classes" not in network.options
+    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""

@@ -1,0 +1,352 @@
+"""Networks and tasks are tried before the run: state from batch to batch, outputs in training mode, the layout."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from pydantic import PrivateAttr
+from torch import nn
+from torch.nn import functional
+
+from rayfl.engine.job import Job
+from rayfl.errors import ScenarioError
+from rayfl.local import TrainingBatch
+from rayfl.tasks.classification import Classification
+from tests.engine.scenes import prepared
+
+CLASSES, INPUTS = 3, 4
+
+
+def points() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(2)
+    y = np.arange(48) % CLASSES
+    x = (np.eye(CLASSES, INPUTS)[y] + 0.3 * rng.normal(size=(48, INPUTS))).astype(np.float32)
+    return x[:36], y[:36], x[36:], y[36:]
+
+
+def pictures() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(0, 255, (36, 8, 8, 1)).astype(np.uint8), np.arange(36) % CLASSES
+    return x[:24], y[:24], x[24:], y[24:]
+
+
+def job(model: Any = "Plain", task: Any = "classification", data: str = "points", **changes: Any) -> Job:
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"batch_size": 6, "lr": 0.1}}
+    named = f"{__name__}:{model}" if isinstance(model, str) else model
+    return prepared(
+        data={"name": f"{__name__}:{data}", "clients": 3}, model=named, task=task, phases=[phase], **changes
+    )
+
+
+def refusal(**scene: Any) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        job(**scene)
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+class Plain(nn.Module):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(INPUTS, 5), nn.Linear(5, num_classes)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.first(x))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.hidden(x))
+        return logits
+
+
+class Recurrent(Plain):
+    """Continues from the hidden state of the batch before."""
+
+    state: Any = None
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own: torch.Tensor = super().hidden(x)
+        own = own if self.state is None or len(self.state) != len(own) else own + self.state
+        self.state = own.detach()
+        return own
+
+
+class Retaining(Recurrent):
+    """Keeps the graph of the batch before as well, which the second backward pass does not find."""
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own = Plain.hidden(self, x)
+        self.state = own if self.state is None or len(self.state) != len(own) else own + self.state
+        return own + 0 * self.state
+
+
+class Annealed(Plain):
+    steps = 0
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return super().hidden(x) * min(1.0, self.steps / 1000)
+
+
+class Statistics(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = torch.zeros(5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean.lerp_(x.detach().mean(0), 0.01)
+        return x - self.mean
+
+
+class RunningMean(Plain):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.layers = nn.ModuleList([Statistics()])
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        centred: torch.Tensor = self.layers[0](super().hidden(x))
+        return centred
+
+
+class Growing(Plain):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.seen: list[torch.Tensor] = []
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen.append(x)
+        return super().hidden(x)
+
+
+class OfTheClass(Plain):
+    history: ClassVar[deque[float]] = deque([0.0], maxlen=3)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.history.append(float(x.mean()))
+        return super().hidden(x)
+
+
+@dataclass
+class Memory:
+    norms: dict[str, list[np.ndarray]] = field(default_factory=lambda: {"norms": [np.zeros(1)]})
+
+
+class Nested(Plain):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.memory = (Memory(),)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.memory[0].norms["norms"][0] += float(x.norm())
+        return super().hidden(x)
+
+
+class FromFirstBatch(Plain):
+    """Takes its scale from the first batch, and keeps it."""
+
+    scale: torch.Tensor | None = None
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        if self.scale is None:
+            self.scale = x.std()
+        return super().hidden(x / self.scale)
+
+
+class LastTrained(Plain):
+    """Evaluates with the mean of the last training batch, the same after the same batch."""
+
+    mean: Any = 0.0
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = x.mean(0)
+        return super().hidden(x - self.mean)
+
+
+class GradientMean(Plain):
+    """Keeps what only the backward pass shows."""
+
+    norm = 0.0
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own = super().hidden(x)
+        if own.requires_grad:
+            own.register_hook(self.note)  # type: ignore[no-untyped-call]
+        return own
+
+    def note(self, gradient: torch.Tensor) -> None:
+        self.norm = 0.9 * self.norm + 0.1 * float(gradient.norm())
+
+
+class OwnGenerator(Plain):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.generator = torch.Generator().manual_seed(0)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own = super().hidden(x)
+        return own + torch.randn(own.shape, generator=self.generator) if self.training else own
+
+
+@pytest.mark.parametrize(
+    ("kind", "attribute"),
+    [
+        (Recurrent, "state"),
+        (Retaining, "state"),
+        (Annealed, "steps"),
+        (RunningMean, "layers.0.mean"),
+        (Growing, "seen"),
+        (OfTheClass, "history"),
+        (Nested, "memory"),
+        (FromFirstBatch, "scale"),
+        (LastTrained, "mean"),
+        (GradientMean, "norm"),
+        (OwnGenerator, "generator"),
+    ],
+    ids=lambda one: one.__name__ if isinstance(one, type) else "",
+)
+def test_a_network_that_keeps_state_in_an_attribute_is_refused_by_name(kind: type[nn.Module], attribute: str) -> None:
+    assert refusal(model=kind.__name__) == (
+        f"model '{__name__}:{kind.__name__}' on {__name__}:points: its attribute '{attribute}' keeps state from batch "
+        "to batch, which would pass from client to client and from training to evaluation; "
+        + (
+            "draw from PyTorch's global generator, which rayfl seeds for every client update"
+            if kind is OwnGenerator
+            else "make it a buffer (register_buffer; with persistent=False every client update starts anew), or set it "
+            "anew in every forward"
+        )
+    )
+
+
+class Cached(Plain):
+    """What it keeps follows from the shape of the input, or from the current batch alone."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.positions: dict[int, torch.Tensor] = {}
+        self.attention: torch.Tensor | None = None
+        self.warned = False
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] not in self.positions:
+            self.positions[x.shape[1]] = torch.linspace(0, 1, x.shape[1])
+        self.attention = x.softmax(1).detach()
+        self.warned = True
+        return super().hidden(self.attention * self.positions[x.shape[1]])
+
+
+class Drawing(Plain):
+    """Draws from the global generators."""
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        kept = np.random.rand() < 0.5  # noqa: NPY002 - as users write
+        return super().hidden(functional.dropout(x, 0.5, self.training) if kept else x)
+
+
+class Normalised(Plain):
+    """Recomputes a weight for every forward, in a plain attribute; and power iteration, in buffers."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            nn.utils.weight_norm(nn.utils.spectral_norm(self.first), "bias")
+        nn.utils.parametrizations.spectral_norm(self.head)
+        self.norm, self.lstm = nn.BatchNorm1d(5), nn.LSTM(5, 5)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own: torch.Tensor = self.lstm(self.norm(super().hidden(x)))[0]
+        return own
+
+
+@pytest.mark.parametrize("kind", [Cached, Drawing, Normalised])
+def test_what_a_network_computes_from_the_current_batch_or_once_for_all_may_be_kept(kind: type[nn.Module]) -> None:
+    assert job(kind.__name__).workloads[0].network.name.endswith(kind.__name__)
+
+
+class Counting(Classification):
+    """Weighs its loss by the number of batches so far."""
+
+    name: str = "counting"
+    _batches: list[int] = PrivateAttr(default_factory=lambda: [0])
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        self._batches[0] += 1
+        return super().objective(batch) / self._batches[0]
+
+
+def test_a_task_that_keeps_state_in_an_attribute_is_refused_by_name() -> None:
+    assert refusal(task=f"{__name__}:Counting") == (
+        f"task '{__name__}:Counting': its attribute '_batches' keeps state from batch to batch, which would pass from "
+        "client to client and from training to evaluation; keep it in the client's state (client_state), or compute it "
+        "anew in every batch"
+    )
+
+
+class Auxiliary(Plain):
+    """Has a second output while it trains."""
+
+    form: type = tuple
+
+    def forward(self, x: torch.Tensor) -> Any:
+        outputs = super().forward(x)
+        both = {"out": outputs, "aux": outputs}
+        return outputs if not self.training else both if self.form is dict else tuple(both.values())
+
+
+class AuxiliaryByName(Auxiliary):
+    form = dict
+
+
+class Unreached(Plain):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).detach() if self.training else super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (Auxiliary, "its forward returns a tuple; it must return a tensor"),
+        (AuxiliaryByName, "its forward returns a dict; it must return a tensor"),
+        (Unreached, "the backward pass raised RuntimeError: element 0 of tensors does not require grad"),
+    ],
+)
+def test_a_network_is_also_tried_in_training_mode(kind: type[nn.Module], what: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        job(kind.__name__)
+    name = f"{__name__}:{kind.__name__}"
+    assert str(caught.value).startswith(f"model '{name}' on {__name__}:points, in training mode: {what}")
+
+
+class WithAuxiliary(Classification):
+    """Knows of the second output."""
+
+    name: str = "with_auxiliary"
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        outputs, auxiliary = batch.module(batch.x)
+        return self.loss(outputs, batch.y) + 0.3 * self.loss(auxiliary, batch.y)
+
+
+def test_a_task_whose_objective_reads_other_outputs_in_training_mode_may_have_them() -> None:
+    assert job("Auxiliary", f"{__name__}:WithAuxiliary").workloads[0].num_outputs == CLASSES
+
+
+class Demanding(Classification):
+    """Needs more samples than are tried."""
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        if len(batch.y) < 3:
+            raise ValueError("no triplets in a batch of two")
+        return super().objective(batch)
+
+
+def test_an_objective_that_cannot_be_tried_on_two_samples_is_left_to_the_run() -> None:
+    assert job(task=f"{__name__}:Demanding").workloads[0].num_outputs == CLASSES
+    assert "'state' keeps state" in refusal(model="Recurrent", task=f"{__name__}:Demanding")
