@@ -1,17 +1,24 @@
-"""SIGTERM, sent by job schedulers and container runtimes, ends a run like Ctrl-C, with or without Ray."""
+"""SIGTERM (from job schedulers and containers) and SIGHUP (a lost terminal) end a run like Ctrl-C, also on Ray."""
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 
 class Terminated(KeyboardInterrupt):
     """The process received SIGTERM."""
+
+
+class HungUp(Terminated):
+    """The process received SIGHUP: its terminal was closed, or the connection to it lost."""
 
 
 class StopRequested(KeyboardInterrupt):
@@ -23,7 +30,7 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | SystemExit)
 
 
-EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
 
 
 class Interrupts:
@@ -65,7 +72,11 @@ class Interrupts:
         return EXCEPTIONS[self._last]()
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
+        if number == self._last == signal.SIGHUP:  # the kernel and a shell each send one when a terminal is closed
+            return
         first, self._last = self._last is None, signal.Signals(number)
+        if self._last == signal.SIGHUP:
+            _leave_lost_terminal()
         if first and self._at_first is not None:
             self._at_first()
             return
@@ -75,10 +86,11 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block, and Terminated when SIGTERM does.
+    """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block, Terminated or HungUp for the other two.
 
-    A handler that the program has set stays in place; the handler of Ray, which would exit at once, is replaced. Python
-    delivers signals only to the main thread, so in any other thread this does nothing.
+    A handler that the program has set stays in place, and a signal that it ignores stays ignored (SIGHUP under
+    `nohup`); the handler of Ray, which would exit at once, is replaced. Python delivers signals only to the main
+    thread, so in any other thread this does nothing.
     """
     interrupts = Interrupts()
     if threading.current_thread() is not threading.main_thread():
@@ -106,6 +118,19 @@ def handlers_installed_again() -> None:
 
 
 @contextmanager
+def hangup_blocked() -> Iterator[None]:
+    """Blocks SIGHUP in this thread; for `ray.init`, whose processes inherit that.
+
+    They share the program's terminal. After it is lost, a run needs them for its last round and checkpoint.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
 def sigterm_handler_kept() -> Iterator[None]:
     """Restores the program's SIGTERM handler after the block; for `ray.init`, which replaces it.
 
@@ -117,6 +142,17 @@ def sigterm_handler_kept() -> Iterator[None]:
     finally:
         if before not in (signal.SIG_DFL, None) and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, before)
+
+
+def _leave_lost_terminal() -> None:
+    """Discards what is printed from now on if the terminal is lost, where printing would raise an error."""
+    with Path(os.devnull).open("w") as nowhere:
+        for descriptor in (1, 2):
+            try:
+                os.tcgetpgrp(descriptor)
+            except OSError as error:
+                if error.errno == errno.EIO:
+                    os.dup2(nowhere.fileno(), descriptor)
 
 
 def _is_replaceable(handler: Any) -> bool:

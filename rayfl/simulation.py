@@ -36,8 +36,8 @@ def run(
 ) -> Result:
     """Runs a scenario and returns its result.
 
-    A run that fails or is interrupted (Ctrl-C, SIGTERM) keeps its metrics so far and the model of its last committed
-    round; `status.json` in its folder says what happened and which round the model is from.
+    A run that fails or is interrupted (Ctrl-C, SIGTERM, SIGHUP) keeps its metrics so far and the model of its last
+    committed round; `status.json` in its folder says what happened and which round the model is from.
 
     Args:
         scenario: A name, the path of a TOML file, a table, or a `Scenario`; None for that of the run to resume.

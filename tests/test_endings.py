@@ -90,6 +90,7 @@ def test_a_run_under_way_says_running(tmp_path: Path, monkeypatch: pytest.Monkey
     [
         (press_ctrl_c, KeyboardInterrupt, "interrupted", "Ctrl-C"),
         (lambda: os.kill(os.getpid(), signal.SIGTERM), Terminated, "interrupted", "SIGTERM"),
+        (lambda: os.kill(os.getpid(), signal.SIGHUP), Terminated, "interrupted", "SIGHUP"),
         (
             fail,
             ClientError,
@@ -307,6 +308,17 @@ def test_a_programs_own_handler_of_sigterm_stays() -> None:
             assert signal.getsignal(signal.SIGTERM) is own
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_hangup_that_the_program_ignores_as_under_nohup_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with interruptible() as interrupts:
+            os.kill(os.getpid(), signal.SIGHUP)
+            interrupts.raise_last()
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_rays_handler_of_sigterm_is_replaced_and_put_back() -> None:

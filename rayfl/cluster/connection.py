@@ -15,7 +15,7 @@ from ray._private.grpc_utils import init_grpc_channel
 
 from rayfl.cluster.early_connection import CONNECTION, wait_for_given_up
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.interruption import sigterm_handler_kept
+from rayfl.interruption import hangup_blocked, sigterm_handler_kept
 
 REACH_TIMEOUT_S = 5.0
 """For each of two checks of an address: whether it accepts a connection, and whether it answers like Ray."""
@@ -115,7 +115,7 @@ def _connect(address: str | None, workers_print: bool, dashboard: bool = False) 
         check_is_cluster(address)
     level, url = logging.ERROR, None
     try:
-        with sigterm_handler_kept():
+        with sigterm_handler_kept(), hangup_blocked():
             if address:
                 ray.init(address=address, logging_level=level, log_to_driver=workers_print)
             else:

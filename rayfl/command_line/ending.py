@@ -17,10 +17,10 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
 
     Args:
         command: Does the work and returns the exit status.
-        interrupted: The message after Ctrl-C or SIGTERM.
+        interrupted: The message after Ctrl-C, SIGTERM or SIGHUP.
 
     Returns:
-        The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C or SIGTERM.
+        The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
     try:
         with interruptible():

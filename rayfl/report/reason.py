@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 
 from rayfl.errors import RayflError
-from rayfl.interruption import StopRequested, Terminated
+from rayfl.interruption import HungUp, StopRequested, Terminated
 
 LONGEST = 500
 """Characters; an error of a network can contain a whole model."""
@@ -20,6 +20,8 @@ def one_line(error: BaseException) -> str:
         error: An error, or the interrupt that ended a run.
     """
     match error:
+        case HungUp():
+            text = "SIGHUP"
         case Terminated():
             text = "SIGTERM"
         case StopRequested():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -49,6 +51,38 @@ def test_a_command_may_run_in_any_thread() -> None:
     thread.start()
     thread.join()
     assert statuses == [7]
+
+
+ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+
+
+def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path: Path) -> None:
+    """Nothing can be printed any more, as when a connection over SSH is lost."""
+    (tmp_path / "tiny.toml").write_text(TINY)
+    (tmp_path / "my_arrays.py").write_text(MY_ARRAYS)
+    checkout = str(Path(rayfl.__file__).parent.parent)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([checkout, str(tmp_path)]), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", ON_TERMINAL, "-m", "rayfl.scenario", "tiny.toml", "--backend", "inline"]
+    terminal, its_end = pty.openpty()
+    with subprocess.Popen(
+        [*command, "phases.federated.rounds=1000000"],
+        cwd=tmp_path, env=environment, stdin=its_end, stdout=its_end, stderr=its_end, start_new_session=True,
+    ) as running:  # fmt: skip
+        os.close(its_end)
+        said = b""
+        while b"federated 1" not in said:  # on its progress bar
+            said += os.read(terminal, 4096)
+        os.close(terminal)
+        assert running.wait(timeout=60) == 130
+    (status,) = tmp_path.glob("runs/*/status.json")
+    told = json.loads(status.read_text())
+    assert (told["status"], told["reason"]) == ("interrupted", "SIGHUP")
+    (manifest,) = status.parent.glob("checkpoints/*.json")
+    assert int(manifest.stem.removeprefix("round-")) == told["committed_rounds"]
 
 
 def test_a_run_that_is_terminated_says_so_and_leaves_its_metrics(tmp_path: Path) -> None:

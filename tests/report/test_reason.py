@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rayfl.errors import ClientError, DataError, ResourceError, ScenarioError
-from rayfl.interruption import Terminated
+from rayfl.interruption import HungUp, Terminated
 from rayfl.report.reason import LONGEST, one_line
 
 HEADER = "Traceback (most recent call last):\n"
@@ -32,6 +32,7 @@ lines
         (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
         (KeyboardInterrupt(), "Ctrl-C"),
         (Terminated(), "SIGTERM"),
+        (HungUp(), "SIGHUP"),
         (SystemExit(3), "SystemExit: 3"),
     ],
 )
