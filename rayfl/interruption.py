@@ -30,6 +30,18 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(error, KeyboardInterrupt | SystemExit)
 
 
+def is_of_user_code(error: BaseException) -> bool:
+    """Whether an exception in a call of user code is that code's own, rather than Ctrl-C or the end of a generator.
+
+    Nothing interrupts a process without a block of `interruptible`, such as a worker process on Ray: there, even a
+    KeyboardInterrupt is the code's own.
+    """
+    return not isinstance(error, GeneratorExit) and not (isinstance(error, KeyboardInterrupt) and _BLOCKS)
+
+
+_BLOCKS: list[Interrupts] = []
+"""The blocks of `interruptible` that this process is in."""
+
 EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
 
 
@@ -92,17 +104,17 @@ def interruptible() -> Iterator[Interrupts]:
     `nohup`); the handler of Ray, which would exit at once, is replaced. Python delivers signals only to the main
     thread, so in any other thread this does nothing.
     """
-    interrupts = Interrupts()
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupts
-        return
-    before = {number: signal.getsignal(number) for number in EXCEPTIONS}
-    replaced = {number: handler for number, handler in before.items() if _is_replaceable(handler)}
+    interrupts, replaced = Interrupts(), dict[signal.Signals, Any]()
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in EXCEPTIONS}
+        replaced = {number: handler for number, handler in before.items() if _is_replaceable(handler)}
     for number in replaced:
         signal.signal(number, interrupts._raise)
+    _BLOCKS.append(interrupts)
     try:
         yield interrupts
     finally:
+        _BLOCKS.remove(interrupts)
         for number, handler in replaced.items():
             signal.signal(number, handler)
 

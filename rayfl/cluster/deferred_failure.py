@@ -38,7 +38,7 @@ class Started(Generic[T]):
         except RayError as error:  # another actor that it called died
             told = as_rayfl_error(error, {})
             self._error = type(told)(f"{where}: {told}")
-        except (Exception, SystemExit):  # a user's module may raise anything when it is imported
+        except BaseException:  # a user's module may raise anything when it is imported
             self._error = ResourceError(f"{where}:\n{traceback.format_exc()}")
 
     def get(self) -> T:

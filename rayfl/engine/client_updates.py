@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from rayfl.engine.executors.executor import Executor, Requested, not_accepted, shared_out
 from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.interruption import is_of_user_code
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
 
@@ -105,7 +106,9 @@ class _Open(Generic[T]):
             request = self._update.send(result)
         except StopIteration as end:
             self.answer = end.value
-        except (Exception, SystemExit) as error:  # a user's algorithm may raise anything
+        except BaseException as error:  # a user's algorithm may raise anything
+            if not is_of_user_code(error):
+                raise
             self.result = error
         else:
             kind = "training" if isinstance(request, LocalTraining) else "query"

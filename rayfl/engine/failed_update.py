@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from rayfl.engine.calls import client_names
 from rayfl.engine.device import device_limits_explained
 from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
+from rayfl.interruption import is_of_user_code
 from rayfl.user_code import their_traceback
 
 
@@ -44,7 +45,9 @@ class UpdateErrors:
                 yield
         except (ResourceError, ClientError):
             raise
-        except (Exception, SystemExit) as error:  # user code may raise anything
+        except BaseException as error:  # user code may raise anything
+            if not is_of_user_code(error):
+                raise
             if isinstance(error, RayflError):
                 detail, diverged = str(error), isinstance(error, DivergenceError)
             else:
@@ -70,7 +73,9 @@ class UpdateErrors:
                 f"{client_names(clients)} trained at once on worker {self.host}: {error}; or lower "
                 "numerics.clients_at_once"
             ) from None
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if not is_of_user_code(error):
+                raise
             why = str(error) if isinstance(error, RayflError) else "training raised\n" + their_traceback(error)
             detail = f"they cannot train at once; set numerics.clients_at_once=1 to train one by one: {why}"
             where = self.host, self.phase, self.round

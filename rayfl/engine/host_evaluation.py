@@ -16,6 +16,7 @@ from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.errors import RayflError
+from rayfl.interruption import is_of_user_code
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, UpdatePlan
@@ -74,7 +75,9 @@ class HostEvaluation:
                 return [resident.score(part) for part in slices]
         except RayflError:
             raise
-        except Exception as error:  # a user's network may raise anything
+        except BaseException as error:  # a user's network may raise anything
+            if not is_of_user_code(error):
+                raise
             raise RayflError(f"the evaluation on worker {self._host} raised\n{their_traceback(error)}") from None
 
     def _of_personal_models(

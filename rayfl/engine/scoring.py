@@ -13,6 +13,7 @@ import torch
 from rayfl.data.held_out import BANK
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.errors import RayflError
+from rayfl.interruption import is_of_user_code
 from rayfl.local.evaluation_batch import EvaluationBatch
 from rayfl.planning.events import ClientScore, Evaluated
 from rayfl.planning.round_index import RoundIndex
@@ -162,7 +163,9 @@ def _naming_metric(label: str) -> Iterator[None]:
         yield
     except RayflError as error:
         raise RayflError(f"metric '{label}': {error}") from None
-    except (Exception, SystemExit) as error:  # a user's metric may raise anything
+    except BaseException as error:  # a user's metric may raise anything
+        if not is_of_user_code(error):
+            raise
         raise RayflError(f"metric '{label}' raised\n{their_traceback(error)}") from None
 
 

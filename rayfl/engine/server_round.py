@@ -16,6 +16,7 @@ from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
 from rayfl.engine.reduction import HostAnswers, counted_from, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
+from rayfl.interruption import is_of_user_code
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.noised_sums import bound_of, noised
@@ -203,7 +204,9 @@ def _errors_of(plan: PhasePlan) -> Iterator[None]:
         yield
     except (RayflError, StopIteration):
         raise
-    except Exception as error:  # a user's algorithm may raise anything
+    except BaseException as error:  # a user's algorithm may raise anything
+        if not is_of_user_code(error):
+            raise
         raise RayflError(f"algorithm {_name(plan)}: its round raised on the server\n{their_traceback(error)}") from None
 
 

@@ -15,6 +15,7 @@ from rayfl.config.cohort import BySampler
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
 from rayfl.errors import RayflError
+from rayfl.interruption import is_of_user_code
 from rayfl.planning.cohort import cohort_of, in_order
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
@@ -110,7 +111,9 @@ class Sampling:
             drawn: Any = sampler.draw(context)
         except RayflError:
             raise
-        except (Exception, SystemExit) as error:  # a user's sampler may raise anything
+        except BaseException as error:  # a user's sampler may raise anything
+            if not is_of_user_code(error):
+                raise
             raise RayflError(report_as_theirs(error, f"{who}: draw() for round {index.round}")) from None
         try:
             check_plain(state)

@@ -12,6 +12,7 @@ from torch import nn
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.errors import ClientError
+from rayfl.interruption import interruptible
 from rayfl.local.context import ClientContext
 from rayfl.local.queries import Gradient
 from rayfl.local.requests import ClientUpdate
@@ -67,6 +68,28 @@ class Leaving(FedAvg):
         return (yield from super().client_update(client, model))
 
 
+class Interrupting(FedAvg):
+    """Client 3's code raises what Ctrl-C raises."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        if client.id == 3:
+            raise KeyboardInterrupt
+        return (yield from super().client_update(client, model))
+
+
+class PanicError(BaseException):
+    """As libraries in Rust raise it."""
+
+
+class Panicking(FedAvg):
+    """Client 3's code raises it."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        if client.id == 3:
+            raise PanicError("index out of range")
+        return (yield from super().client_update(client, model))
+
+
 class Poisoning(FedAvg):
     """Client 3 leaves a model that is not finite."""
 
@@ -115,6 +138,8 @@ class Counting(nn.Module):
         ),
         ("Negative", "its answer has the weight -1.0; weights must be finite, not negative"),
         ("Leaving", "SystemExit: 7"),
+        ("Interrupting", "(?s)its code raised.*in client_update.*KeyboardInterrupt"),
+        ("Panicking", "(?s)its code raised.*in client_update.*PanicError: index out of range"),
     ],
 )
 def test_an_answer_that_cannot_be_summed_names_its_client(name: str, message: str) -> None:
@@ -122,6 +147,13 @@ def test_an_answer_that_cannot_be_summed_names_its_client(name: str, message: st
     with pytest.raises(ClientError, match=message) as caught:
         run_on_hosts(prepared(phases=[phase | {"local": {"batch_size": "full"}}]), 1)
     assert caught.value.client == 3
+
+
+def test_ctrl_c_in_a_client_update_in_the_programs_own_process_is_not_the_clients() -> None:
+    phase = FEDERATED | {"algorithm": f"{__name__}:Interrupting", "cohort": {"explicit": [[1, 2, 3]]}}
+    job = prepared(phases=[phase | {"local": {"batch_size": "full"}}])
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        run_on_hosts(job, 1)
 
 
 def test_a_relay_blames_the_client_that_left_a_broken_model_not_the_next_one() -> None:

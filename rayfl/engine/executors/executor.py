@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from rayfl.engine.executors.client_samples import ClientSamples
 from rayfl.engine.torch_generators import TorchGenerators
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.interruption import is_of_user_code
 from rayfl.local.context import ClientContext
 from rayfl.models.flat import FlatModel
 from rayfl.tasks.task import Task
@@ -71,7 +72,9 @@ class Executor(ABC):
             self._generators.enter(requested.client)
             try:
                 results.append(carry_out(requested.client, requested.request, requested.number))
-            except (Exception, SystemExit) as error:  # a user's network, task or loss term may raise anything
+            except BaseException as error:  # a user's network, task or loss term may raise anything
+                if not is_of_user_code(error):
+                    raise
                 results.append(error)
         return results
 
