@@ -195,6 +195,8 @@ class Host:
             left = yield from algorithm.relay(client, vector)
             if left.shape != vector.shape or not all_finite(left):
                 raise RayflError("its update must return a model: a vector of the same length, with finite values only")
+            if not left.is_floating_point():
+                raise RayflError(f"its update returned a model of dtype {left.dtype}; return floating point numbers")
             report.add(client, traffic)
             return hidden_model(hiding, vector, left, client.streams) if hiding else left
 

@@ -18,13 +18,19 @@ def check_lengths(answer: Answer, sent_vectors: Sequence[str], model: FlatModel)
     """Checks the vectors of all parameters in an answer, since a user's algorithm may answer with anything.
 
     Raises:
-        RayflError: A vector is not a tensor, or has neither the length of a model vector nor of its parameters' part.
+        RayflError: A vector is not a tensor of floating point numbers, or has neither the length of a model vector nor
+            of its parameters' part.
     """
     params, whole = len(model.params), len(model.vector)
     for name in sent_vectors:
         vector = answer.values.get(name, answer.sums.get(name))
         if vector is not None and not isinstance(vector, torch.Tensor):
             raise RayflError(f"it answered with '{name}' as a {type(vector).__name__}, not a torch.Tensor")
+        if vector is not None and not vector.is_floating_point():
+            raise RayflError(
+                f"it answered with '{name}' of dtype {vector.dtype}, which holds no fractions of a change; return "
+                "floating point numbers, converted before the parameters are subtracted or scaled"
+            )
         if vector is not None and vector.numel() not in (params, whole):
             raise RayflError(
                 f"it answered with '{name}' of {vector.numel()} values; it must have {params} (the parameters' part of "

@@ -188,6 +188,11 @@ class ServerRound:
     def _finish(self) -> None:
         state, plan = self.state, self._plan
         plan.evaluated.after_round(state, self._trained, self.index.round_in_phase == 1, **self._before)
+        if state.model.dtype.kind != "f":
+            raise RayflError(
+                f"algorithm {_name(plan)}: the server's step in round {self.index.round} left a model of dtype "
+                f"{state.model.dtype}, which holds no fractions; make it floating point numbers"
+            )
         if not np.isfinite(state.model).all() or not np.isfinite(state.evaluated()).all():
             raise DivergenceError(
                 f"algorithm {_name(plan)}: the server's step in round {self.index.round} left a model with values "

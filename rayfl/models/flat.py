@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-from rayfl.errors import ScenarioError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.frozen_copy import FrozenCopy, freeze
 from rayfl.models.layout import layout_of
 from rayfl.models.network import Network
@@ -200,8 +200,11 @@ class FlatModel:
 
         Raises:
             ValueError: The vector has another length.
+            RayflError: It does not hold floating point numbers.
             ScenarioError: As for `check`, except gradients.
         """
+        if not vector.is_floating_point():
+            raise RayflError(f"a model of dtype {vector.dtype} has lost its fractions; make it floating point numbers")
         if vector.shape != self.vector.shape:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's {tuple(self.vector.shape)}")
         self._check_views()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import ClassVar
 
 import numpy as np
@@ -9,13 +10,14 @@ import pytest
 import torch
 from torch import nn
 
-from rayfl.algorithms.exchange import Answer
+from rayfl.algorithms.exchange import Answer, Answers, Exchange
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.errors import ClientError
+from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.errors import ClientError, RayflError
 from rayfl.interruption import interruptible
 from rayfl.local.context import ClientContext
 from rayfl.local.queries import Gradient
-from rayfl.local.requests import ClientUpdate
+from rayfl.local.requests import ClientUpdate, LocalTraining
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 
 
@@ -57,6 +59,34 @@ class Negative(FedAvg):
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         yield from ()
         return Answer(-1.0 if client.id == 3 else 5.0, delta=model)
+
+
+class Truncated(FedAvg):
+    """Client 3 answers with integers, which are zeros."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        yield from ()
+        return Answer(1.0, delta=(0.1 * model).long() if client.id == 3 else model)
+
+
+class TruncatedStart(FedAvg):
+    """Client 3 trains from integers."""
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        trained = yield LocalTraining(model.int() if client.id == 3 else model)
+        return Answer(1.0, delta=trained - model)
+
+    def relay(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[torch.Tensor]:
+        yield from ()
+        return model.int() if client.id == 3 else model
+
+
+class TruncatingServer(FedAvg):
+    """The server rounds."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Generator[Exchange, Answers]:
+        yield from super().round(server, context)
+        server.model = server.model.astype(np.int64)
 
 
 class Leaving(FedAvg):
@@ -137,6 +167,8 @@ class Counting(nn.Module):
             r"it answered with 'delta' of 12272 values; it must have 24544 \(the parameters' part of a model vector, ",
         ),
         ("Negative", "its answer has the weight -1.0; weights must be finite, not negative"),
+        ("Truncated", r"it answered with 'delta' of dtype torch\.int64, which holds no fractions of a change; return"),
+        ("TruncatedStart", r"a model of dtype torch\.int32 has lost its fractions; make it floating point numbers"),
         ("Leaving", "SystemExit: 7"),
         ("Interrupting", "(?s)its code raised.*in client_update.*KeyboardInterrupt"),
         ("Panicking", "(?s)its code raised.*in client_update.*PanicError: index out of range"),
@@ -161,6 +193,17 @@ def test_a_relay_blames_the_client_that_left_a_broken_model_not_the_next_one() -
     with pytest.raises(ClientError, match="must return a model: a vector of the same length, with finite") as caught:
         run_on_hosts(prepared(phases=[phase]), 2)
     assert caught.value.client == 3
+
+
+def test_models_of_integers_are_refused_in_a_relay_and_on_the_server() -> None:
+    """Their fractions are lost, so that nothing would train."""
+    relay = PRETRAIN | {"algorithm": f"{__name__}:TruncatedStart", "cohort": {"explicit": [[1, 3, 2]]}}
+    with pytest.raises(ClientError, match=r"its update returned a model of dtype torch\.int32; return") as caught:
+        run_on_hosts(prepared(phases=[relay]), 1)
+    assert caught.value.client == 3
+    server = FEDERATED | {"algorithm": f"{__name__}:TruncatingServer"}
+    with pytest.raises(RayflError, match="the server's step in round 1 left a model of dtype int64, which holds no"):
+        run_on_hosts(prepared(phases=[server]), 1)
 
 
 def test_a_client_update_without_training_draws_for_itself() -> None:
