@@ -10,9 +10,10 @@ from rayfl.callbacks.callback import Given
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.engine.job import Job
-from rayfl.errors import ResourceError, ScenarioError
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.fingerprint.recorded import changed_code, recorded
-from rayfl.report.folder import SCENARIO_FILE
+from rayfl.reading import reading
+from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.report.status import readable_status
 from rayfl.resolution import resolve
 
@@ -51,13 +52,18 @@ def check_something_left(folder: Path, scenario: Scenario, given: Given, where: 
     raise ResourceError(f"nothing to resume: the run in '{where}' {said}; add rounds with --more ROUNDS")
 
 
-def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
+def plain_scenario(scenario: Scenario) -> dict[str, Any]:
+    """What a checkpoint records of a resolved scenario: the keys that decide the result, and the callbacks."""
+    return scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_none=True)
+
+
+def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, where: str) -> list[str]:
     """Checks that a run may continue as a given job.
 
     Args:
         folder: The run's folder.
         job: The job to continue, resolved.
-        done: The last round with records.
+        records: The run's state in its latest checkpoint (`Run.state`); None if there is none.
         where: The run's location, for messages.
 
     Returns:
@@ -65,23 +71,40 @@ def check_same_run(folder: Path, job: Job, done: int, where: str) -> list[str]:
 
     Raises:
         ScenarioError: The scenario or its data differs.
+        CheckpointError: The checkpoint's state is damaged.
     """
-    before = resolve(load_scenario(folder / SCENARIO_FILE))
+    done, before, warnings = 0, None, []
+    if records is not None:
+        with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
+            done = int(records["seen"]["done"])
+            before = resolve(Scenario.from_tables(dict(records["scenario"]))) if "scenario" in records else None
+        if before is None:
+            warnings.append(
+                "the checkpoint is from a version of rayfl that did not record the scenario in it, so a change of "
+                f"{SCENARIO_FILE} since then would go unnoticed"
+            )
+        elif changed := list(_changed(_callbacks(before), _callbacks(job.scenario))):
+            warnings.append(f"callbacks differ from those of the checkpoint: {'; '.join(changed[:SHOWN])}")
+    before = before or resolve(load_scenario(folder / SCENARIO_FILE))
     differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
     if differences:
-        more = f"\n  and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
-        listed = "".join(f"\n  {difference}" for difference in differences[:SHOWN])
+        more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ScenarioError(
             f"'{where}' cannot continue with a different scenario; only resources, checkpoint, callbacks and the "
-            f"number of remaining rounds may change:{listed}{more}"
+            f"number of remaining rounds may change: {'; '.join(differences[:SHOWN])}{more}; change them back "
+            f"({SCENARIO_FILE} may have been edited), or run the new scenario in another folder"
         )
-    was = recorded(folder)
+    try:
+        was = recorded(folder)
+    except ResourceError as error:
+        return [*warnings, f"{error}; so whether your data and code have changed since then cannot be checked"]
     if was.data and was.data[0] != job.result.store.provenance.digest:
         raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
     if list(was.traces) != (job.devices.digests if job.devices else []):
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
-    changed = changed_code(was.code or {}, job.code)
-    return [f"your code has changed since the run began: {', '.join(changed)}"] if changed else []
+    if changed := changed_code(was.code or {}, job.code):
+        warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
+    return warnings
 
 
 def _lengths(scenario: Scenario) -> list[int]:
@@ -94,7 +117,11 @@ def _decided_by(scenario: Scenario, who: str) -> bool:
 
 
 def _differences(before: Scenario, now: Scenario) -> Iterator[str]:
-    one, other = (dict(_flat(_comparable(scenario))) for scenario in (before, now))
+    return _changed(_comparable(before), _comparable(now))
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    one, other = dict(_flat(before)), dict(_flat(now))
     for key in dict.fromkeys((*one, *other)):
         if one.get(key) != other.get(key):
             yield f"{key}: {_shown(one, key)}, now {_shown(other, key)}"
@@ -106,6 +133,11 @@ def _comparable(scenario: Scenario) -> dict[str, Any]:
         "phases": {phase["name"]: {key: value for key, value in phase.items() if key != "rounds"} | {"position": number}
                    for number, phase in enumerate(tables["phases"])}
     }  # fmt: skip
+
+
+def _callbacks(scenario: Scenario) -> dict[str, Any]:
+    chosen = (callback.model_dump(mode="json", exclude_none=True) for callback in scenario.callbacks)
+    return {"callbacks": {str(number): callback for number, callback in enumerate(chosen)}}
 
 
 def _rounds(before: Scenario, now: Scenario, done: int) -> Iterator[str]:

@@ -96,8 +96,7 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
             console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
     if damaged and not readable:
         raise CheckpointError(f"no checkpoint in '{where}' is intact: {damaged[0]}")
-    done = readable[0].records["seen"]["done"] if readable else 0
-    for warning in check_same_run(folder, job, done, where):
+    for warning in check_same_run(folder, job, readable[0].records if readable else None, where):
         console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     committed = (status or {}).get("committed_rounds", 0)
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)

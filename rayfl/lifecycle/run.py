@@ -15,6 +15,7 @@ from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.follower import Follower
+from rayfl.checkpoint.changes import plain_scenario
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.engine.job import Job, Session
 from rayfl.errors import CheckpointError, ResourceError
@@ -89,6 +90,7 @@ class Run:
         self._checkpoints, self._ledger = checkpoints, ledger
         self._keeping = Keeping(records, checkpoints, job.scenario.checkpoint.on_failure == "continue", console)
         self._job, self._records, self._console = job, records, console
+        self._scenario = plain_scenario(job.scenario)
         self._models = CommittedModels(job, model)
         self.stopped: Stop | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
@@ -243,6 +245,7 @@ class Run:
             ResourceError: The records cannot be written.
         """
         return {
+            "scenario": self._scenario,
             "seen": self._seen.state(),
             "seconds": self._seconds,
             "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},

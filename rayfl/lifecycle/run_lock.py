@@ -42,13 +42,18 @@ def run_lock(folder: Path, where: str = "") -> Iterator[None]:
         ResourceError: The folder cannot be written.
     """
     path = folder / LOCK
-    own = {**this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds"), "token": uuid4().hex}
+    own: dict[str, Any] = {
+        **this_process(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+        "token": uuid4().hex,
+    }
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _exclusively(path) as file:
             before = _read(file)
             if before is not None and not is_gone(before, path, SILENT_S):
                 raise _held(before, where or folder)
+            own["inode"] = os.fstat(file.fileno()).st_ino
             file.truncate(0)
             file.write(json.dumps(own))
             file.flush()
@@ -105,13 +110,15 @@ def _is_still(file: IO[str], path: Path) -> bool:
 
 
 def _read(file: IO[str]) -> dict[str, Any] | None:
-    """The holder; None if there is none, or if a crash damaged the file."""
+    """The holder; None if there is none, if a crash damaged the file, or if the folder is a copy of the holder's."""
     file.seek(0)
     try:
         found = json.loads(file.read())
-        return {**found, "host": str(found["host"]), "pid": int(found["pid"]), "began": float(found["began"])}
+        holder = {**found, "host": str(found["host"]), "pid": int(found["pid"]), "began": float(found["began"])}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
+    inode = os.fstat(file.fileno()).st_ino
+    return holder if is_elsewhere(holder) or found.get("inode", inode) == inode else None
 
 
 def _held(holder: dict[str, Any], where: object) -> HeldError:

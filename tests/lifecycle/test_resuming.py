@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 import torch
 from rich.console import Console
 
@@ -187,6 +191,61 @@ def test_a_changed_scenario_is_rejected_with_the_differences(tmp_path: Path) -> 
     told = str(caught.value)
     assert "phases.stateful.local.lr: 0.1, now 0.5" in told
     assert "phases.cyclic.rounds: 2, now 3, but the phase is complete" in told
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes scenario.toml in the folder of a run."""
+    tables = tomllib.loads((folder / "scenario.toml").read_text())
+    change(tables)
+    (folder / "scenario.toml").write_text(tomli_w.dumps(tables))
+
+
+def test_a_scenario_that_was_edited_in_the_runs_folder_is_rejected_with_the_keys(tmp_path: Path) -> None:
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=4))
+    edited(tmp_path, lambda tables: tables["phases"][1]["local"].update(lr=0.5))
+    with pytest.raises(ScenarioError) as caught:
+        rayfl.run(resume=tmp_path, backend="inline", console=Console(quiet=True))
+    assert "phases.stateful.local.lr: 0.1, now 0.5; change them back (scenario.toml may have been edited)" in str(
+        caught.value
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_what_decides_no_result_may_be_edited_and_callbacks_are_told(
+    undisturbed: rayfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=4))
+    edited(
+        tmp_path,
+        lambda tables: tables.update(
+            title="Another", resources={"hosts": 1}, checkpoint={"rounds": 3},
+            callbacks=[{"name": "periodic_model", "every": 4}],
+        ),
+    )  # fmt: skip
+    result = rayfl.run(resume=tmp_path, backend="inline", console=Console(width=1000))
+    assert "warning: callbacks differ from those of the checkpoint: callbacks.0." in capsys.readouterr().out
+    assert_same(result, undisturbed)
+
+
+def test_a_checkpoint_without_its_scenario_is_resumed_and_that_is_said(
+    undisturbed: rayfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As older versions wrote them."""
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=4))
+    for path in (tmp_path / "checkpoints").glob("*.json"):
+        manifest = json.loads(path.read_text())
+        content = json.loads(manifest["body"])
+        del content["records"]["scenario"]
+        body = json.dumps(content)
+        path.write_text(json.dumps(manifest | {"body": body, "digest": hashlib.sha256(body.encode()).hexdigest()}))
+    result = rayfl.run(resume=tmp_path, backend="inline", console=Console(width=1000))
+    assert "did not record the scenario in it, so a change of scenario.toml since then would go" in (
+        capsys.readouterr().out
+    )
+    assert_same(result, undisturbed)
 
 
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -139,3 +140,12 @@ def test_a_new_run_holds_its_folder_and_releases_it(tmp_path: Path) -> None:
     )
     assert set(seen) == {os.getpid()}
     assert not (result.directory / LOCK).exists()
+
+
+def test_a_copy_of_a_folder_in_use_is_not_held(tmp_path: Path) -> None:
+    with run_lock(tmp_path / "run"):
+        shutil.copytree(tmp_path / "run", tmp_path / "copy")
+        with run_lock(tmp_path / "copy"):
+            pass
+        with pytest.raises(HeldError), run_lock(tmp_path / "run"):
+            pass
