@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
-from uuid import uuid4
 
 from rayfl.errors import ResourceError
 from rayfl.report.liveness import Heartbeat, is_elsewhere, is_gone, this_process
@@ -42,11 +41,7 @@ def run_lock(folder: Path, where: str = "") -> Iterator[None]:
         ResourceError: The folder cannot be written.
     """
     path = folder / LOCK
-    own: dict[str, Any] = {
-        **this_process(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-        "token": uuid4().hex,
-    }
+    own: dict[str, Any] = {**this_process(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _exclusively(path) as file:

@@ -17,6 +17,7 @@ from rayfl.durable import atomic_write
 from rayfl.errors import CheckpointError, RayflError
 from rayfl.inside import inside
 from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.reading import reading
 from rayfl.report.columns import CLIENTS, OWNER, joined
 from rayfl.report.folder import CLIENT_PARTS
 
@@ -62,7 +63,7 @@ class ClientRecords:
         """Continues from a state that `state` returned, whether or not the file was completed since then.
 
         Raises:
-            ResourceError: Rows that the state counts are missing.
+            ResourceError: Rows that the state counts are missing or damaged.
         """
         self._added, self._kinds = state["rows"], dict(state["kinds"])
         for name in self._kinds:
@@ -72,10 +73,16 @@ class ClientRecords:
             if left not in before:  # a run that was killed wrote it later
                 left.unlink()
         if all(part.exists() for part in before):
+            if (found := sum(_rows_of(part) for part in before)) != self._added:
+                raise CheckpointError(
+                    f"the parts of '{self._path}' have {found} of the {self._added} rows that the run had written"
+                )
             self._parts = before
         elif self._path.exists():
-            self._parts = [self._next_part()]
-            self._take_rows(self._parts[0])
+            part = self._next_part()
+            with reading(self._path, "as Parquet", CheckpointError):
+                self._take_rows(part)
+            self._parts = [part]
         else:
             raise CheckpointError(f"'{self._path}' is missing, with {self._added} rows that the run had written")
 
@@ -201,3 +208,13 @@ class ClientRecords:
                         for field in missing:
                             group = group.append_column(field, pa.nulls(len(group), field.type))
                         whole.write_table(group)
+
+
+def _rows_of(part: Path) -> int:
+    """The number of rows of a part; reads all of it, so that damage is found before training and not after it.
+
+    Raises:
+        CheckpointError: It is damaged.
+    """
+    with reading(part, "as Parquet", CheckpointError), pq.ParquetFile(part) as file:
+        return sum(len(file.read_row_group(number)) for number in range(file.num_row_groups))

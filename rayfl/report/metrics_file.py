@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from rayfl.durable import atomic_write
+from rayfl.errors import CheckpointError
+from rayfl.reading import reading
 
 
 class MetricsFile:
@@ -45,15 +48,21 @@ class MetricsFile:
         self._write()
         os.fsync(self._file.fileno())
 
-    def keep(self, lines: int) -> bool:
-        """Keeps only the first `lines` lines; returns False if there are fewer."""
+    def keep(self, lines: int) -> None:
+        """Keeps only the first `lines` lines, and checks each of them, since those who read the file would fail.
+
+        Raises:
+            CheckpointError: There are fewer, or one of them is damaged.
+        """
         text = self._path.read_bytes()
         kept = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)[:lines]
         if len(kept) < lines:
-            return False
+            raise CheckpointError(f"'{self._path}' has fewer than the {lines} lines that the run had written")
+        for number, line in enumerate(kept, start=1):
+            with reading(f"'{self._path}': line {number}", "as a JSON object", CheckpointError):
+                dict(json.loads(line))
         self._file.close()
         self._replace(b"".join(kept))
-        return True
 
     def is_gone(self) -> bool:
         """Whether the file or its folder was removed."""

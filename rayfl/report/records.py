@@ -106,16 +106,17 @@ class Records:
         """See `EventConsumer`. Removes records that were written later: the resumed run writes them again.
 
         Raises:
-            ResourceError: The records cannot be written, or lack rows that the state counts.
+            ResourceError: The records cannot be written, are damaged, or lack rows that the state counts.
         """
         self._lines, self._last_evaluated = state["lines"], state["last_evaluated"]
         self._rounds = {done.round: done for done in map(round_from, state["not_evaluated"])}
-        with self._writing(METRICS_FILE):
-            if not self._metrics.keep(self._lines):
-                path = self.folder / METRICS_FILE
-                raise CheckpointError(f"'{path}' has fewer than the {self._lines} lines that the run had written")
-        with self._writing(CLIENTS_FILE):
-            self._clients.restore(state["clients"])
+        try:
+            with self._writing(METRICS_FILE):
+                self._metrics.keep(self._lines)
+            with self._writing(CLIENTS_FILE):
+                self._clients.restore(state["clients"])
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; restore it from a copy, or run the scenario in another folder") from None
 
     def __enter__(self) -> Records:
         return self

@@ -39,7 +39,7 @@ def other() -> Any:
 def held(folder: Path, beat_s_ago: float = 0.0, **holder: Any) -> Path:
     """Writes a lock as another process would."""
     path = folder / LOCK
-    path.write_text(json.dumps(this_process() | {"since": "2026-01-01T00:00:00+00:00", "token": "a"} | holder))
+    path.write_text(json.dumps(this_process() | {"since": "2026-01-01T00:00:00+00:00"} | holder))
     os.utime(path, (time.time() - beat_s_ago,) * 2)
     return path
 

@@ -270,3 +270,47 @@ def test_a_state_that_names_another_file_as_a_part_of_clients_parquet_is_refused
     ):
         again.restore(state)
     assert (records.folder / "scenario.toml").read_text() == "mine"
+
+
+def _reopened(tmp_path: Path) -> tuple[Path, Any]:
+    """The folder and the state of a run with two evaluated rounds and a part of clients.parquet."""
+    records = Records.create(tmp_path, "x", NOW)
+    for round in (1, 2):
+        records.add(replace(done(round), client_scalars=(ClientScalars(4, {"drift": 2.0}),)))
+        records.add(evaluated("federated", round, 0.5, 0.25, 8))
+    state = records.state()
+    records._metrics.close()  # as after a kill: clients.parquet is not put together
+    return records.folder, state
+
+
+@pytest.mark.parametrize("damage", ["zeroed", "truncated", "gone rows"])
+def test_a_damaged_part_of_clients_parquet_is_named_when_the_run_is_reopened(damage: str, tmp_path: Path) -> None:
+    folder, state = _reopened(tmp_path)
+    (part,) = folder.glob(".clients.parquet.*")
+    content = part.read_bytes()
+    if damage == "gone rows":
+        state["clients"]["rows"] += 1
+    else:
+        half = content[: len(content) // 2]
+        part.write_bytes(half if damage == "truncated" else half + bytes(len(content) - len(half)))
+    complaint = (
+        "clients.parquet' have 2 of the 3 rows" if damage == "gone rows" else f"{part.name}: cannot be read as Par"
+    )
+    with Records(folder, reopened=True) as again, pytest.raises(CheckpointError, match=complaint) as caught:
+        again.restore(state)
+    assert "; restore it from a copy, or run the scenario in another folder" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", [b"\0" * 20, b'{"round": 1', b"[1]", b"\xff{}"])
+def test_a_damaged_line_of_metrics_jsonl_is_named_when_the_run_is_reopened(line: bytes, tmp_path: Path) -> None:
+    folder, state = _reopened(tmp_path)
+    first, second = (folder / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_bytes(line + b"\n" + second)
+    with Records(folder, reopened=True) as again, pytest.raises(CheckpointError) as caught:
+        again.restore(state)
+    assert f"'{folder / 'metrics.jsonl'}': line 1: cannot be read as a JSON object" in str(caught.value)
+    (folder / "metrics.jsonl").write_bytes(first + second + line + b"\n")  # later lines are written again
+    with Records(folder, reopened=True) as again:
+        again.restore(state)
+    assert (folder / "metrics.jsonl").read_bytes() == first + second
