@@ -25,6 +25,10 @@ FORMAT = 1
 """Version of the manifest format."""
 
 
+class _OtherFormatError(ResourceError):
+    """Another version of rayfl wrote a manifest."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """The state that a run continues from.
@@ -98,10 +102,16 @@ class Checkpoints:
         return None
 
     def newest_first(self) -> Iterator[Checkpoint | ResourceError]:
-        """All checkpoints, latest first, with an error in place of each damaged one."""
+        """All checkpoints, latest first, with an error in place of each damaged one.
+
+        Raises:
+            ResourceError: Another version of rayfl wrote one; to continue before it would undo what that version did.
+        """
         for path in reversed(self._manifests()):
             try:
                 yield _read(path)
+            except _OtherFormatError:
+                raise
             except ResourceError as error:
                 yield error
 
@@ -174,13 +184,15 @@ def _read(path: Path) -> Checkpoint:
     """
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(manifest, dict) or not isinstance(body := manifest.get("body"), str):
+        if not isinstance(manifest, dict) or not isinstance(format := manifest.get("format"), int):
             raise ValueError("it is not a checkpoint")
-        if manifest.get("format") != FORMAT:
-            raise ResourceError(
-                f"'{path}' has format {manifest.get('format')}, but this version of rayfl reads format {FORMAT}: "
-                "resume with the version that wrote it"
+        if format != FORMAT:
+            raise _OtherFormatError(
+                f"'{path}' has format {format}, but this version of rayfl reads format {FORMAT}: resume with the "
+                "version that wrote it"
             )
+        if not isinstance(body := manifest.get("body"), str):
+            raise ValueError("it is not a checkpoint")
         if manifest.get("digest") != _digest(body):
             raise ValueError("its digest does not match its content")
         content = json.loads(body)

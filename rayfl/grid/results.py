@@ -16,7 +16,7 @@ from rayfl.registry import nearest
 from rayfl.report.folder import ENVIRONMENT_FILE
 from rayfl.report.formatting import unit_of
 from rayfl.report.recorded_metrics import read_rows
-from rayfl.report.status import read_status
+from rayfl.report.status import readable_status
 
 TAIL = 5
 """`mean_last_5` averages this many evaluated rounds: under skewed partitions, single rounds fluctuate."""
@@ -145,11 +145,12 @@ class FailedRun:
 
     @classmethod
     def read(cls, row: str, column: str, seed: int, folder: Path, task: int | None = None) -> FailedRun | None:
-        """Reads the status in the folder of a run; returns None if the run did not fail."""
-        status = read_status(folder)
+        """Reads the status in the folder of a run; returns None if the run did not fail, or if the file is damaged."""
+        status = readable_status(folder)
         if status is None or status["status"] != "failed":
             return None
-        return cls(row, column, seed, "diverged" if status["diverged"] else "failed", status["reason"], task)
+        kind: Literal["failed", "diverged"] = "diverged" if status.get("diverged") else "failed"
+        return cls(row, column, seed, kind, str(status.get("reason")), task)
 
 
 def _figure(line: Mapping[str, Any], name: str, headline: Headline, folder: Path) -> float:

@@ -17,7 +17,7 @@ from rayfl.grid.begun import begin, clear, has_begun
 from rayfl.grid.cells import MARKER, Cell, device_of_hosts
 from rayfl.grid.starts import in_order
 from rayfl.report.reason import one_line
-from rayfl.report.status import Status, read_status
+from rayfl.report.status import Status, readable_status
 
 LOG = "run.log"
 LOCK = ".lock"
@@ -100,7 +100,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
 
 def _keep_failure(cell: Cell, error: Exception) -> None:
     """Writes the failure to status.json if the run could not: it had not begun, or its worker died."""
-    status = read_status(cell.folder)
+    status = readable_status(cell.folder)
     if status is None or status["status"] != "failed":
         cell.folder.mkdir(parents=True, exist_ok=True)
         Status(cell.folder, sum(phase.rounds for phase in cell.scenario.phases)).ended_early(error)

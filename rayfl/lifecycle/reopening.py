@@ -19,7 +19,7 @@ from rayfl.lifecycle.mirror import Mirror
 from rayfl.lifecycle.starting_over import OldRecords
 from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.report.records import Records
-from rayfl.report.status import UNDER_WAY, read_status
+from rayfl.report.status import UNDER_WAY, readable_status
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,15 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
 
     Raises:
         ScenarioError: The job differs from that of the run.
-        ResourceError: The run is still active, or all of its checkpoints or its ledger are damaged.
+        ResourceError: The run is still active, all of its checkpoints or its ledger are damaged, or a checkpoint is of
+            another version's format.
     """
-    where, status = str(mirror.remote if mirror else folder), read_status(folder)
+    where = str(mirror.remote if mirror else folder)
+
+    def warn(text: str) -> None:
+        console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+
+    status = readable_status(folder, lambda damage: warn(f"{damage}; the run is resumed without it"))
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{where}' is still active: resume it after it has ended")
     found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
@@ -93,12 +99,14 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
             readable.append(checkpoint)
         else:
             damaged.append(checkpoint)
-            console.print(Text(f"warning: {checkpoint}", style="yellow"), soft_wrap=True)
+            warn(str(checkpoint))
     if damaged and not readable:
         raise CheckpointError(f"no checkpoint in '{where}' is intact: {damaged[0]}")
     for warning in check_same_run(folder, job, readable[0].records if readable else None, where):
-        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
-    committed = (status or {}).get("committed_rounds", 0)
+        warn(warning)
+    committed = max(
+        int((status or {}).get("committed_rounds", 0)), readable[0].records["seen"]["done"] if readable else 0
+    )
     ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
     if ledger and readable and readable[0].snapshot.in_flight:
         raise CheckpointError(
@@ -111,8 +119,6 @@ def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = Non
     try:
         found.sweep()
     except ResourceError as error:
-        console.print(
-            Text(f"warning: unused checkpoint files could not be removed: {error}", style="yellow"), soft_wrap=True
-        )
+        warn(f"unused checkpoint files could not be removed: {error}")
     records = Records(folder, reopened=True) if readable else Records.within(folder)
     return Reopened(where, records, found.store, readable, ledger, console)

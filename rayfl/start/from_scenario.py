@@ -11,7 +11,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import DivergenceError, ResourceError
 from rayfl.fingerprint.recorded import recorded
 from rayfl.lifecycle.in_place import How, run_in_place
-from rayfl.report.status import read_status
+from rayfl.report.status import readable_status
 from rayfl.start.source import Source, from_run
 
 
@@ -36,7 +36,7 @@ def run_once(
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / f"{scenario.name}-{digest[:16]}"
     with _locked(kept.with_name(f"{kept.name}.lock")):
-        status = read_status(kept)
+        status = readable_status(kept, lambda damage: say(f"{damage}; the run continues without it"))
         if status is not None and status.get("diverged"):
             raise DivergenceError(
                 f"start.scenario '{scenario.name}': diverged in '{kept}' ({status['reason']}); change its training, or "

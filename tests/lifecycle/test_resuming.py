@@ -21,7 +21,8 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.errors import ResourceError, ScenarioError
+from rayfl.checkpoint.checkpoints import FORMAT
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.interruption import Terminated
 from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import tables
@@ -246,6 +247,37 @@ def test_a_checkpoint_without_its_scenario_is_resumed_and_that_is_said(
         capsys.readouterr().out
     )
     assert_same(result, undisturbed)
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"status": 1}', "\0\0"])
+@pytest.mark.parametrize("name", ["status.json", "environment.json"])
+def test_a_damaged_status_or_environment_does_not_keep_a_run_from_going_on(
+    name: str, content: str, undisturbed: rayfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=8))
+    (tmp_path / name).write_text(content)
+    result = rayfl.run(resume=tmp_path, backend="inline", console=Console(width=1000))
+    assert_same(result, undisturbed)
+    told = capsys.readouterr().out
+    (line,) = [line for line in told.splitlines() if line.startswith("warning: ")]
+    assert name in line
+    done = "resumed without it" if name == "status.json" else "your data and code have changed since then cannot be"
+    assert done in line
+
+
+def test_a_checkpoint_of_a_newer_version_is_an_error_and_not_skipped(tmp_path: Path) -> None:
+    """The one before it is intact, and to continue there would undo the rounds of the newer version."""
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=6))
+    *_, last = sorted((tmp_path / "checkpoints").glob("*.json"))
+    last.write_text(json.dumps({"format": FORMAT + 1, "content": "of a kind that this version does not know"}))
+    before = last.read_bytes()
+    complaint = f"has format {FORMAT + 1}, but this version of rayfl reads format {FORMAT}: resume with"
+    with pytest.raises(ResourceError, match=complaint) as caught:
+        run(tmp_path, resume=True)
+    assert not isinstance(caught.value, CheckpointError), "a grid would start over"
+    assert last.read_bytes() == before
 
 
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
