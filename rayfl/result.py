@@ -89,7 +89,7 @@ class Result:
         scores = [float("nan") if row[headline.column] is None else row[headline.column] for row in ranked]
         best = ranked[headline.best(scores)]
         score = best[headline.reported]
-        reached = "not finite" if score is None else headline.text(score)
+        reached = "undefined or not finite" if score is None else headline.text(score)
         return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
 
     def _headline(self) -> Headline | None:

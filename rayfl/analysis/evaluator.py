@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
@@ -83,7 +84,8 @@ class Evaluator:
         self.model.module.eval()
         score = self._scorer.score(self._batches(), self._part)
         found = self._scorer.summarize(RoundIndex(0, 1, 1), "", [score]).scores
-        return Scores(found["test_loss"], found.get(f"test_{self._label}", float("nan")))
+        loss, metric = (found.get(f"test_{name}") for name in ("loss", self._label))
+        return Scores(*(math.nan if value is None else value for value in (loss, metric)))
 
     def gradient(self, vector: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean loss and its gradient, float64 [length of the parameters], in evaluation mode."""

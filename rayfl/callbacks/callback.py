@@ -32,8 +32,9 @@ class RunSoFar:
         folder: The run's folder, where callbacks may write files.
         console: Where the run's progress is printed.
         round: The latest round; None before the first.
-        metrics: One row for each evaluated round, including the current one, as in metrics.jsonl; a value that is not
-            finite is None.
+        metrics: One row for each evaluated round, including the current one, as in metrics.jsonl; a value that is
+            undefined or not finite is None.
+        undefined: Columns of the latest row that the labels leave undefined, whatever the model.
         ended: How the run ended, once it has: `finished`, `failed` or `interrupted`.
         stopped: The callback that made the current round the last one, and its reason.
         read_model: Reads the model for `model`.
@@ -67,6 +68,7 @@ class RunSoFar:
     read_model: Callable[[], Mapping[str, Tensor]]
     round: RoundDone | None = None
     metrics: list[Mapping[str, Any]] = field(default_factory=list)
+    undefined: frozenset[str] = frozenset()
     ended: Ending | None = None
     stopped: tuple[str, str] | None = None
     caller: str = ""

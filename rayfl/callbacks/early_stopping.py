@@ -14,7 +14,8 @@ from rayfl.callbacks.ranked import Ranked
 class EarlyStopping(Ranked):
     """Stops a run after several evaluations in a row without an improvement on the best one.
 
-    A stopped run leaves the model of its last round; `best_model` keeps the best one.
+    A stopped run leaves the model of its last round; `best_model` keeps the best one. An evaluation in which the labels
+    of the clients drawn leave the metric undefined (`evaluation.clients`) does not count.
 
     Attributes:
         patience: Number of evaluations without an improvement that end the run.

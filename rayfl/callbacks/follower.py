@@ -118,6 +118,7 @@ class Follower:
                 done = self._run.round
                 assert done is not None
                 self._run.metrics.append(metrics_row(done, event))
+                self._run.undefined = frozenset(name for name, value in event.scores.items() if value is None)
                 logged = self._call("on_evaluation")
                 event = replace(event, scores={**event.scores, **logged})
                 self._run.metrics[-1] = metrics_row(done, event)

@@ -47,9 +47,21 @@ class Ranked(Callback):
         return self.metric or ranking.column
 
     def counts(self, run: RunSoFar) -> bool:
-        """Whether the latest evaluation is ranked."""
-        phase = run.metrics[-1]["phase"]
-        return run.headline.ranks(phase) if self.phase is None else phase == self.phase
+        """Whether the latest evaluation is ranked: one of its phase that the labels of the samples define.
+
+        Raises:
+            ScenarioError: The labels leave the metric undefined in every evaluation.
+        """
+        phase, column = run.metrics[-1]["phase"], self.column(run)
+        if not (run.headline.ranks(phase) if self.phase is None else phase == self.phase):
+            return False
+        if column in run.undefined and run.scenario.evaluation.clients is None:  # else other clients may define it
+            raise ScenarioError(
+                f"metric: '{column}' ranks the rounds, but is undefined in all of them: no labels that it is computed "
+                "of define it (as one class defines no ROC curve); rank by another, such as metric = 'test_loss', or "
+                "evaluate on other samples"
+            )
+        return column not in run.undefined
 
     def improved(self, run: RunSoFar, min_delta: float = 0.0) -> bool:
         """Ranks the latest evaluation, and returns whether it is the best so far; a non-finite value never is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import ray
@@ -105,7 +106,7 @@ class _Metrics:
             for name, value in event.scores.items():
                 if name not in self._scores:
                     self._scores[name] = Gauge(f"rayfl_{name}", f"{name} of the last evaluated round", (*tags,))
-                self._scores[name].set(value, tags)
+                self._scores[name].set(math.nan if value is None else value, tags)
 
 
 def _increase(counter: Counter, by: float, tags: dict[str, str]) -> None:

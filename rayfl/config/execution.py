@@ -22,6 +22,9 @@ ClientStatistic = Literal[
 ]
 """A statistic over clients, as defined in `rayfl.tasks.metrics.over_clients` and `pooled`."""
 
+NUMBER_OF_CLIENTS = "clients"
+"""Ending of the column with the number of clients that a metric's statistics describe."""
+
 
 class Personalization(TrainingBySteps):
     """How each client trains the global model for itself before it is scored; takes the keys of `local`.
@@ -63,7 +66,8 @@ class Evaluation(Section):
             by client, as with `per_client`. `pooled_mean` and `pooled_variance`, as `test_<metric>_pooled_mean`, need
             no test samples by client: a client's accuracy is that of each class of the test samples, weighted by the
             classes of its own samples (training and held-out ones); they do not combine with `clients`, `personalize`
-            and `client_model = "personal"`. Default: none.
+            and `client_model = "personal"`. Clients whose labels leave the metric undefined are left out;
+            `<set>_<metric>_clients` is the number of the others, which the statistics describe. Default: none.
         personalize: Also trains the global model on each client's own training samples with these keys of `local`, and
             scores the result on the client's own test samples (FedBABU's personalised accuracy). The global model does
             not change. The learning rate is the same in all rounds, so `lr_decay`, `lr_drops` and `round_schedule`

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rayfl.config.execution import NUMBER_OF_CLIENTS
 from rayfl.errors import ScenarioError
 from rayfl.planning.events import ClientScore
 from rayfl.planning.headline import Headline
@@ -15,7 +17,7 @@ from rayfl.planning.workload import Workload
 from rayfl.tasks.metrics.accuracy import Accuracy, TopK
 from rayfl.tasks.metrics.building import build_metrics
 from rayfl.tasks.metrics.common_pool import LocalClasses, pooled_accuracies
-from rayfl.tasks.metrics.over_clients import over_clients
+from rayfl.tasks.metrics.over_clients import number_defined, over_clients
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
@@ -39,28 +41,32 @@ class ClientStatistics:
         """Number of classes for which hits on test samples are counted; None if no statistic needs them."""
         return self._workload.num_outputs if self._pooled else None
 
-    def columns(self, clients: Sequence[ClientScore], hits: np.ndarray | None) -> dict[str, float]:
-        """Returns the statistics of one evaluation, by column of metrics.jsonl.
+    def columns(self, clients: Sequence[ClientScore], hits: np.ndarray | None) -> dict[str, float | None]:
+        """Returns the statistics of one evaluation and the numbers of clients, by column of metrics.jsonl.
 
         Args:
             clients: The scores of all evaluated clients, on all sets.
             hits: Hits on all test samples by class (`hits_by_class`); None unless `pool_classes` is set.
         """
         metric, higher = self._headline.metric, self._headline.higher_is_better
-        found: dict[str, float] = {}
-        for column, scores in self._by_column(clients).items():
+        found: dict[str, float | None] = {}
+        for column, scores in self._by_column(clients).items() if self._own else ():
             values, samples = [value for value, _ in scores], [number for _, number in scores]
             found |= {f"{column}_{name}": over_clients(name, values, samples, higher) for name in self._own}
+            found[f"{column}_{NUMBER_OF_CLIENTS}"] = number_defined(values)
         if hits is not None:
-            accuracies = pooled_accuracies(hits, self._local_classes).tolist()
+            shares = pooled_accuracies(hits, self._local_classes).tolist()
+            accuracies = [None if math.isnan(share) else share for share in shares]  # no class of theirs is in the pool
+            none = [0] * len(accuracies)
             for name in self._pooled:
-                found[f"test_{metric}_{name}"] = over_clients(name.removeprefix("pooled_"), accuracies, [], higher)
+                found[f"test_{metric}_{name}"] = over_clients(name.removeprefix("pooled_"), accuracies, none, higher)
+            found[f"test_{metric}_pooled_{NUMBER_OF_CLIENTS}"] = number_defined(accuracies)
         return found
 
-    def _by_column(self, clients: Sequence[ClientScore]) -> Mapping[str, list[tuple[float, int]]]:
+    def _by_column(self, clients: Sequence[ClientScore]) -> Mapping[str, list[tuple[float | None, int]]]:
         """Returns the clients' (value, number of samples), by the column that the statistics are named after."""
         metric = self._headline.metric
-        found: dict[str, list[tuple[float, int]]] = {}
+        found: dict[str, list[tuple[float | None, int]]] = {}
         for score in clients:
             found.setdefault(f"{score.set}_{metric}", []).append((score.scores[metric], score.samples))
         for score in clients:
@@ -92,12 +98,14 @@ def check_client_statistics(workload: Workload, headline: Headline) -> None:
     metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
     one_class = workload.task.kind == "multiclass" and workload.task.ignored_label is None
     one_class = one_class and workload.store.train.y.ndim == 1
-    for name in workload.evaluation.over_clients:
+    statistics = workload.evaluation.over_clients
+    for name in (*statistics, *((NUMBER_OF_CLIENTS, f"pooled_{NUMBER_OF_CLIENTS}") if statistics else ())):
         if f"{metric}_{name}" in metrics:
             raise ScenarioError(
                 f"{where}: the column of '{name}' would be '{metric}_{name}', which is also a metric; label the metric "
                 "differently"
             )
+    for name in statistics:
         pooled, corrected = name in workload.evaluation.pooled_statistics, name == "variance_corrected"
         kind = Accuracy if pooled else TopK
         if (pooled or corrected) and not (one_class and isinstance(metrics.get(metric), kind)):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rayfl.config.execution import NUMBER_OF_CLIENTS
 from rayfl.data.held_out import BANK
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.errors import RayflError
@@ -21,6 +22,7 @@ from rayfl.planning.slices import Slice
 from rayfl.tasks.metrics.bank_metric import BankMetric
 from rayfl.tasks.metrics.common_pool import hits_by_class
 from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.metrics.over_clients import number_defined, over_clients
 from rayfl.tasks.task import Task
 from rayfl.user_code import their_traceback
 
@@ -118,15 +120,17 @@ class Scorer:
             )
             for client, name in sorted(by_client, key=lambda pair: pair[0])
         ]
-        means = {
-            name: math.fsum(values[name] for values in personalized.values()) / len(personalized)
-            for name in (self._metrics if personalized else ())
-        }
+        means: dict[str, float | None] = {}
+        for name in self._metrics if personalized else ():
+            of_clients = [values[name] for values in personalized.values()]
+            means[name] = over_clients("mean", of_clients, [0] * len(of_clients), higher_is_better=True)
+            means[f"{name}_{NUMBER_OF_CLIENTS}"] = number_defined(of_clients)
         values = {of: self._values(sets[of], bank) for of in sets}
         found = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
         found |= _personalized(means)
-        said = {label: metric.remark(values["test"][label]) for label, metric in self._metrics.items()}
-        remarks = tuple(f"{label} {values['test'][label]:.4g}: {text}" for label, text in said.items() if text)
+        of_test = [(label, metric, values["test"][label]) for label, metric in self._metrics.items()]
+        said = [(label, value, metric.remark(value)) for label, metric, value in of_test if value is not None]
+        remarks = tuple(f"{label} {value:.4g}: {text}" for label, value, text in said if text)
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
             found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
@@ -137,18 +141,18 @@ class Scorer:
         labels = scores[0].states if scores else ()
         return {label: self._merged(label, [score.states[label] for score in scores]) for label in labels}
 
-    def _values(self, scores: Sequence[Score], bank: Mapping[str, State]) -> dict[str, float]:
-        """Returns the loss and every metric over some scores."""
+    def _values(self, scores: Sequence[Score], bank: Mapping[str, State]) -> dict[str, float | None]:
+        """Returns the loss and every metric over some scores of a set; None where the labels leave one undefined."""
         divisor = math.fsum(score.divisor for score in scores)
-        loss = math.fsum(score.loss for score in scores) / divisor if divisor else math.nan
-        values = {"loss": loss}
+        values: dict[str, float | None] = {
+            "loss": math.fsum(score.loss for score in scores) / divisor if divisor else None
+        }
         for label, metric in self._metrics.items():
             state = self._merged(label, [score.states[label] for score in scores])
-            with _naming_metric(label):
-                if isinstance(metric, BankMetric):
-                    values[label] = float(metric.value_beside(state, bank[label]))
-                else:
-                    values[label] = float(metric.value(state))
+            with _naming_metric(label, _samples_in_words(scores)):
+                beside = isinstance(metric, BankMetric)
+                value = metric.value_beside(state, bank[label]) if beside else metric.value(state)
+                values[label] = None if value is None else float(value)
         return values
 
     def _merged(self, label: str, states: Sequence[State]) -> State:
@@ -157,21 +161,27 @@ class Scorer:
 
 
 @contextmanager
-def _naming_metric(label: str) -> Iterator[None]:
-    """Names the metric in its exceptions."""
+def _naming_metric(label: str, of: str = "") -> Iterator[None]:
+    """Names the metric in its exceptions, and the samples that it was computed of."""
     try:
         yield
     except RayflError as error:
-        raise RayflError(f"metric '{label}': {error}") from None
+        raise RayflError(f"metric '{label}'{of}: {error}") from None
     except BaseException as error:  # a user's metric may raise anything
         if not is_of_user_code(error):
             raise
-        raise RayflError(f"metric '{label}' raised\n{their_traceback(error)}") from None
+        raise RayflError(f"metric '{label}'{of} raised\n{their_traceback(error)}") from None
 
 
 def _samples(scores: Sequence[Score]) -> int:
     return sum(score.part.stop - score.part.start for score in scores)
 
 
-def _personalized(values: Mapping[str, float]) -> dict[str, float]:
+def _samples_in_words(scores: Sequence[Score]) -> str:
+    number, part = _samples(scores), scores[0].part
+    client = f" of client {part.client}" if part.client >= 0 and part.client == scores[-1].part.client else ""
+    return f" on the {number} {part.set} sample{'s' if number > 1 else ''}{client}"
+
+
+def _personalized(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {f"personalized_{name}": value for name, value in values.items() if name != "loss"}

@@ -44,6 +44,7 @@ _ENDINGS = (
     (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
     (re.compile(r"_variance$"), ", variance over clients"),
     (re.compile(r"_mean$"), ", mean over clients"),
+    (re.compile(r"_clients$"), ", number of clients"),
 )
 
 

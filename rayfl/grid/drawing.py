@@ -18,6 +18,8 @@ from rayfl.grid.table import GridTable
 from rayfl.grid.table_picture import draw_tables
 from rayfl.report.reason import one_line
 
+_NO_SCORES = "the runs recorded no scores of single clients (evaluation.per_client)"
+
 
 def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Path, console: Console) -> None:
     """Draws table.png and clients.png, and both as PDF, for a grid with figures.
@@ -44,20 +46,25 @@ def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Pat
 
 def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path, console: Console) -> None:
     scores: dict[str, dict[str, list[float]]] = {}
+    clients = 0
     for cell, run in finished.items():
         found = client_scores(cell.folder, run.headline)
-        if found:
-            scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(found)
+        clients += len(found)
+        if defined := [score for score in found if score is not None]:
+            scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(defined)
     if not scores:
-        _warn(console, "no histogram of clients: the runs recorded no scores of single clients (evaluation.per_client)")
+        why = "the labels of every client leave the metric undefined" if clients else _NO_SCORES
+        _warn(console, f"no histogram of clients: {why}")
         return
+    drawn = sum(len(found) for by_row in scores.values() for found in by_row.values())
+    which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
     runs = list(finished.values())
     tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))
     repeated = f"{f'{len(tasks)} tasks, ' if grid.tasks else ''}{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
     draw_histogram(
         scores,
         runs[0].headline,
-        f"{grid.title or grid.name}: all clients ({repeated})",
+        f"{grid.title or grid.name}: {which} ({repeated})",
         any(run.data_source == "generated" for run in runs),
         folder / "clients",
         grid.reference,

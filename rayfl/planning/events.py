@@ -66,13 +66,14 @@ class ClientScore:
         client: The client's id.
         samples: Number of samples that were scored.
         scores: Values by column of clients.parquet: `loss` and every metric over these samples; with
-            `evaluation.personalize` also every metric after personalization, such as `personalized_accuracy`.
+            `evaluation.personalize` also every metric after personalization, such as `personalized_accuracy`. None
+            where the labels leave a metric undefined.
         set: Name of the set of samples: `test`, `validation` or `client_test`.
     """
 
     client: int
     samples: int
-    scores: Mapping[str, float]
+    scores: Mapping[str, float | None]
     set: str = "test"
 
 
@@ -87,7 +88,8 @@ class Evaluated:
             `test_accuracy`; the same for other held-out sets, such as `validation_accuracy`; with
             `evaluation.personalize`, the unweighted mean over clients of every metric after personalization, such as
             `personalized_accuracy`; and the statistics of `evaluation.over_clients`, such as
-            `client_test_accuracy_variance`.
+            `client_test_accuracy_variance`, with the number of clients that they describe. None where the labels leave
+            a metric undefined; what is not finite is infinite or NaN.
         samples: Number of test samples that were scored.
         clients: Scores by client; empty unless requested (`Evaluation.scores_by_client`).
         remarks: Remarks of metrics for the reader, such as on a collapse.
@@ -95,7 +97,7 @@ class Evaluated:
 
     phase: str
     round: int
-    scores: Mapping[str, float]
+    scores: Mapping[str, float | None]
     samples: int
     clients: tuple[ClientScore, ...] = ()
     remarks: tuple[str, ...] = ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
-from rayfl.config.execution import ClientStatistic, Evaluation
+from rayfl.config.execution import NUMBER_OF_CLIENTS, ClientStatistic, Evaluation
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
@@ -64,22 +64,28 @@ class Headline:
         """The reported metric in words."""
         return self.reported.replace("_", " ")
 
-    def text(self, value: float) -> str:
-        """Formats a value as `45.20 %` or `1.234`."""
+    def text(self, value: float | None) -> str:
+        """Formats a value as `45.20 %` or `1.234`; None as `undefined`."""
+        if value is None:
+            return "undefined"
         return f"{100 * value:.2f} %" if self.is_share else f"{value:.4g}"
 
-    def column_text(self, column: str, value: float) -> str:
+    def column_text(self, column: str, value: float | None) -> str:
         """Formats a value of any column, also of statistics over clients; variances in percent squared: `91.20 %²`."""
+        if value is None:
+            return self.text(value)
+        if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
+            return f"{value:,.0f}"
         for ending in ("", *(f"_{name}" for name in get_args(ClientStatistic))):
             if column.endswith(f"_{self.metric}{ending}"):
                 squared = self.is_share and "variance" in ending
                 return f"{10_000 * value:.2f} %²" if squared else self.text(value)
         return f"{value:.4g}"
 
-    def best(self, values: Sequence[float]) -> int:
-        """Index of the first best value; non-finite values only count if there are no others."""
+    def best(self, values: Sequence[float | None]) -> int:
+        """Index of the first best value; undefined and non-finite values only count if there are no others."""
         sign = 1 if self.higher_is_better else -1
-        ranked = [sign * value if math.isfinite(value) else -math.inf for value in values]
+        ranked = [-math.inf if value is None or not math.isfinite(value) else sign * value for value in values]
         return ranked.index(max(ranked))
 
 

@@ -59,7 +59,11 @@ METRICS_MEANINGS = (
         "Mean loss over the samples of a set: `test`; `validation` and `client_test`, which are held out from clients' "
         "samples (`data.validation_share`, `data.test_share`); or another test set of the data.",
     ),
-    Meaning("<set>_<metric>", "as the metric", "A metric over the samples of a set, such as `test_accuracy`."),
+    Meaning(
+        "<set>_<metric>",
+        "as the metric",
+        "A metric over the samples of a set, such as `test_accuracy`; null where its labels leave it undefined.",
+    ),
     Meaning(
         "personalized_<metric>",
         "as the metric",
@@ -71,6 +75,18 @@ METRICS_MEANINGS = (
         "as the metric; squared for variances",
         f"A statistic of the headline metric {_EQUAL_WEIGHTS} such as `client_test_accuracy_variance`.",
         "with `evaluation.over_clients`",
+    ),
+    Meaning(
+        "<set>_<metric>_clients",
+        "clients",
+        "Number of clients that these statistics describe: those whose labels define the metric.",
+        "with `evaluation.over_clients`",
+    ),
+    Meaning(
+        "personalized_<metric>_clients",
+        "clients",
+        "Number of clients in the mean: those whose labels define the metric.",
+        _PERSONALIZED,
     ),
     Meaning("epsilon", "", "The largest example-level epsilon of any client after the round.", _SAMPLES),
     Meaning("client_epsilon", "", "Client-level epsilon after the round.", "with `phases.N.dp`"),
@@ -147,7 +163,11 @@ CLIENTS_MEANINGS = (
     Meaning("set", "", f"The set of the client's samples that was scored; {_NO_REPORTS}"),
     Meaning("samples", "samples", f"Number of samples that were scored; {_NO_REPORTS}"),
     Meaning("owner", "", "Name of the client in the data.", "if the data names its clients"),
-    Meaning("<metric>", "as the metric", "The metric on the client's samples."),
+    Meaning(
+        "<metric>",
+        "as the metric",
+        "The metric on the client's samples; null where their labels leave it undefined.",
+    ),
     Meaning("personalized_<metric>", "as the metric", "The metric after personalisation.", _PERSONALIZED),
     Meaning("epsilon", "", "The client's example-level epsilon, in a row after the last round.", _SAMPLES),
 )

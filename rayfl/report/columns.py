@@ -38,12 +38,12 @@ OWNER = pa.field("owner", pa.dictionary(pa.int32(), pa.string()))
 """Another column of clients.parquet, if the data names its clients."""
 
 
-def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[str, object]:
+def joined(row: Mapping[str, object], *reported: Mapping[str, float | None]) -> dict[str, object]:
     """Returns a row with reported scalars as further columns.
 
     Args:
         row: The fixed columns.
-        reported: Scalars by name.
+        reported: Scalars by name; None stays empty.
 
     Raises:
         RayflError: A scalar has the name of another column.
@@ -53,5 +53,5 @@ def joined(row: Mapping[str, object], *reported: Mapping[str, float]) -> dict[st
         for name, value in scalars.items():
             if name in whole:
                 raise RayflError(f"reported scalar '{name}': the records have a column of this name; choose another")
-            whole[name] = float(value)
+            whole[name] = None if value is None else float(value)
     return whole

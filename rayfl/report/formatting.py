@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from rayfl.config.execution import NUMBER_OF_CLIENTS
 from rayfl.planning.headline import Headline
 
 
@@ -26,7 +27,8 @@ def words_of(column: str) -> str:
 
     `client_test_rmse_lowest_20` is `client test rmse worst 20 %`: for an error, the worst clients have the highest.
     """
-    return re.sub(r"_lowest_(\d+)$", r" worst \1 %", column).replace("_", " ")
+    words = re.sub(r"_lowest_(\d+)$", r" worst \1 %", column)
+    return re.sub(rf"_{NUMBER_OF_CLIENTS}$", ", number of clients", words).replace("_", " ")
 
 
 def percent(share: float) -> str:
@@ -47,6 +49,8 @@ def unit_of(column: str, headline: Headline) -> Unit:
     Columns of accuracies, and of a headline metric that is a share, are in percent, and variances of them
     (`client_test_accuracy_variance`) in percent squared. All others are shown unchanged.
     """
+    if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
+        return Unit(1, "")
     shares = ["accuracy", *([headline.metric] if headline.is_share else [])]
     if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
         return Unit(1, "")

@@ -55,14 +55,14 @@ def plain_evaluation(evaluated: Evaluated) -> dict[str, Any]:
     return {
         "phase": evaluated.phase,
         "round": evaluated.round,
-        "scores": plain_numbers(evaluated.scores),
+        "scores": _plain_scores(evaluated.scores),
         "samples": evaluated.samples,
     }
 
 
 def evaluation_from(plain: Plain) -> Evaluated:
     """The evaluation from the plain data of `plain_evaluation`."""
-    return Evaluated(plain["phase"], plain["round"], numbers_from(plain["scores"]), plain["samples"])
+    return Evaluated(plain["phase"], plain["round"], _scores_from(plain["scores"]), plain["samples"])
 
 
 def plain_spending(spent: SpendingByClient) -> list[Any]:
@@ -86,6 +86,14 @@ def plain_numbers(values: Mapping[str, float]) -> dict[str, float | str]:
 def numbers_from(plain: Mapping[str, float | str]) -> dict[str, float]:
     """The numbers from the plain data of `plain_numbers`."""
     return {name: float(value) for name, value in plain.items()}
+
+
+def _plain_scores(scores: Mapping[str, float | None]) -> dict[str, float | str | None]:
+    return {name: None if value is None else _plain_number(value) for name, value in scores.items()}
+
+
+def _scores_from(plain: Mapping[str, float | str | None]) -> dict[str, float | None]:
+    return {name: None if value is None else float(value) for name, value in plain.items()}
 
 
 def _plain_number(value: float) -> float | str:

@@ -144,8 +144,8 @@ class Progress:
                 headline = self._headlines[event.phase]
                 self._score = f"{headline.words} {headline.text(event.scores[headline.column])}"
                 if self._bar is None:
-                    test_loss = math.nan if headline.metric == "loss" else event.scores["test_loss"]
-                    also = "" if math.isnan(test_loss) else f", test loss {test_loss:.4g}"
+                    test_loss = None if headline.metric == "loss" else event.scores["test_loss"]
+                    also = "" if test_loss is None or math.isnan(test_loss) else f", test loss {test_loss:.4g}"
                     self._print_line(event.round, f"{self._score}{also}")
                 for remark in event.remarks:
                     self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)

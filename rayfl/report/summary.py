@@ -79,6 +79,8 @@ class Summary:
                 if phase.last is None or event.round > phase.last.round:
                     phase.last = event
                 headline = self._headlines[event.phase]
+                if _ranked(event, headline) is None:
+                    return
                 if phase.best is None or headline.best([_ranked(phase.best, headline), _ranked(event, headline)]):
                     phase.best = event
 
@@ -150,7 +152,7 @@ def _simulated(now: Simulated | None, before: Simulated) -> dict[str, str]:
     }
 
 
-def _ranked(evaluated: Evaluated, headline: Headline) -> float:
+def _ranked(evaluated: Evaluated, headline: Headline) -> float | None:
     return evaluated.scores[headline.column]
 
 
@@ -162,10 +164,10 @@ def _chosen_elsewhere(best: Evaluated | None, headline: Headline) -> dict[str, s
 
 
 def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
-    """The other scores, without losses that are NaN: the task has none on its test samples."""
+    """The other scores, without losses that do not exist: the task has none on its test samples."""
     scores = {} if last is None else last.scores
     return {
         words_of(name): headline.column_text(name, value)
         for name, value in scores.items()
-        if name != headline.column and not (name.endswith("_loss") and math.isnan(value))
+        if name != headline.column and not (name.endswith("_loss") and (value is None or math.isnan(value)))
     }

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.errors import ScenarioError
 from rayfl.planning.headline import Headline
 from rayfl.result import Result
 from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
@@ -45,6 +48,38 @@ def test_early_stopping_counts_evaluations_without_improvement(
     options: dict[str, Any], values: list[float | None], stops: int | None
 ) -> None:
     assert after(EarlyStopping(metric="test_loss", **options), values) == stops
+
+
+def test_an_undefined_score_neither_improves_nor_uses_patience() -> None:
+    """Clients are drawn for each evaluation, and the labels of some of them define no score."""
+    scenario: Any = SimpleNamespace(evaluation=SimpleNamespace(clients=2))
+    so_far: Any = RunSoFar(scenario, Headline(), *[None] * 3)  # type: ignore[arg-type]
+    callback = EarlyStopping(metric="test_auroc", mode="max", patience=2)
+    for number, value in enumerate([None, None, None, 0.7, None, 0.6, None, None, 0.5], 1):
+        so_far.metrics.append({"phase": "p", "round": number, "test_auroc": value})
+        so_far.undefined = frozenset() if value is not None else frozenset({"test_auroc"})
+        assert so_far.stopped is None
+        callback.on_evaluation(so_far)
+    assert so_far.stopped == ("", "test_auroc has not improved in 2 evaluations (best: 0.7 in round 4)")
+
+
+def never(outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """A metric that no labels define."""
+
+
+@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+def test_ranking_by_a_score_that_no_labels_define_is_an_error_at_the_first_evaluation(
+    tmp_path: Path, name: str
+) -> None:
+    chosen = {"name": name, "metric": "test_never_mean", "mode": "max"}
+    metrics = [{"name": f"{__name__}:never", "higher_is_better": True}]
+    with pytest.raises(
+        ScenarioError, match=f"callback '{name}': metric: 'test_never_mean' .* undefined .* metric = 'test_loss'"
+    ) as caught:
+        run(tmp_path, named=[chosen], evaluation={"metrics": metrics, "over_clients": ["mean"], "every": 2})
+    assert "\n" not in str(caught.value)
+    (folder,) = tmp_path.iterdir()
+    assert json.loads((folder / "status.json").read_text())["committed_rounds"] == 2
 
 
 def test_early_stopping_goes_on_from_its_state() -> None:

@@ -103,7 +103,9 @@ def test_bits_are_the_same_on_one_and_on_three_hosts() -> None:
     assert one == evaluations(3, asked)
     plain = {f"{name}_{metric}" for name in ("test", "client_test", "validation") for metric in ("loss", "accuracy")}
     asked_for = {f"{name}_accuracy_{what}" for name in ("client_test", "validation") for what in OWN}
-    assert set(one[-1].scores) == plain | asked_for | {f"test_accuracy_{what}" for what in POOLED}
+    asked_for |= {f"test_accuracy_{what}" for what in POOLED}
+    numbers = {f"{name}_clients" for name in ("client_test_accuracy", "validation_accuracy", "test_accuracy_pooled")}
+    assert set(one[-1].scores) == plain | asked_for | numbers
     assert len(one) == FEDERATED["rounds"]
 
 
@@ -231,13 +233,61 @@ def test_the_table_shows_percent_and_percent_squared(tmp_path: Path) -> None:
 
 
 def test_a_score_that_is_not_finite_leaves_its_statistics_empty(tmp_path: Path) -> None:
-    evaluation = {"over_clients": ["mean"], "metrics": [f"{HERE}:undefined"]}
-    assert run(tmp_path, evaluation).metrics["client_test_undefined_mean"].null_count == FEDERATED["rounds"]
+    evaluation = {"over_clients": ["mean"], "metrics": [{"name": f"{HERE}:broken", "higher_is_better": True}]}
+    metrics = run(tmp_path, evaluation).metrics
+    assert metrics["client_test_broken_mean"].null_count == FEDERATED["rounds"]
+    assert metrics["client_test_broken_clients"].null_count == 0
 
 
-def undefined(outputs: torch.Tensor, targets: torch.Tensor) -> float:
-    """A metric of a user's own, for which some clients have too few samples."""
+def broken(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """A metric of a user's own that some clients' predictions break."""
     return math.nan if len(targets) < 5 else 1.0
+
+
+def sizes(outputs: torch.Tensor, targets: torch.Tensor) -> float | None:
+    """A metric of a user's own that fewer than five samples leave undefined."""
+    return None if len(targets) < 5 else 1 / len(targets)
+
+
+def test_clients_whose_labels_leave_the_metric_undefined_are_left_out_and_the_rest_counted(tmp_path: Path) -> None:
+    own = {"name": f"{HERE}:sizes", "higher_is_better": True}
+    asked = {
+        "over_clients": ["mean", "variance", "lowest_20"],
+        "metrics": [own],
+        "personalize": {"steps": 1, "lr": 0.1},
+    }
+    result = run(tmp_path, asked)
+    rows = pq.read_table(result.directory / "clients.parquet").to_pylist()
+    last = result.metrics.to_pylist()[-1]
+    for name in ("client_test", "validation"):
+        numbers = [row["samples"] for row in rows if row["set"] == name and row["round"] == last["round"]]
+        shares = np.array([1 / number for number in numbers if number >= 5])
+        assert 0 < len(shares) < len(numbers)
+        assert last[f"{name}_sizes_mean"] == pytest.approx(shares.mean())
+        assert last[f"{name}_sizes_variance"] == pytest.approx(shares.var())
+        assert last[f"{name}_sizes_lowest_20"] == pytest.approx(np.sort(shares)[: math.ceil(len(shares) / 5)].mean())
+        assert last[f"{name}_sizes_clients"] == len(shares)
+    tested = [row for row in rows if row["set"] == "client_test" and row["round"] == last["round"]]
+    defined = [row["samples"] for row in tested if row["samples"] >= 5]
+    assert last["personalized_sizes"] == pytest.approx(np.mean([1 / number for number in defined]))
+    assert last["personalized_sizes_clients"] == len(defined)
+    assert [row["sizes"] is None for row in tested] == [row["samples"] < 5 for row in tested]
+
+
+def test_statistics_of_a_metric_that_is_undefined_for_everybody_are_empty(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w+") as file:
+        own = {"name": f"{HERE}:nothing", "higher_is_better": True}
+        result = run(tmp_path, {"over_clients": ["mean"], "metrics": [own]}, Console(file=file, width=160))
+        file.seek(0)
+        lines = [" ".join(line.split()) for line in file]
+    assert result.metrics["client_test_nothing_mean"].null_count == FEDERATED["rounds"]
+    assert result.metrics["client_test_nothing_clients"].to_pylist() == [0] * FEDERATED["rounds"]
+    assert "client test nothing mean undefined" in lines
+    assert "client test nothing, number of clients 0" in lines
+
+
+def nothing(outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """A metric of a user's own that is never defined."""
 
 
 IID = {"name": f"{HERE}:blobs", "clients": 4, "partition": "iid"}

@@ -97,7 +97,7 @@ def test_metrics_of_a_run_are_those_of_all_its_predictions_and_of_each_client() 
         "test_macro_f1": tm.f1_score(outputs, y, **options, average="macro"),
         "test_top_5": tm.accuracy(outputs, y, **options, average="micro", top_k=5),
         "test_calibration_error": tm.calibration_error(outputs.softmax(1), y, **options),
-        "test_auroc": tm.auroc(outputs.softmax(1), y, **options),
+        "test_auroc": tm.auroc(outputs.softmax(1), y, **options, average="none")[y.unique()].mean(),
         "test_confidence": confidence(outputs, y),
         "test_loss": F.cross_entropy(outputs.double(), y),
     }
@@ -171,8 +171,10 @@ def test_a_task_that_compares_views_gets_other_augmentations_of_the_same_samples
 
 
 def test_an_exception_of_a_users_metric_is_reported_as_its_own(tmp_path: Path) -> None:
-    with pytest.raises(RayflError, match=r"(?s)metric 'broken' raised.*LookupError: no such bin") as caught:
-        run(tmp_path, evaluation={"every": 3, "metrics": [f"{HERE}:broken"]})
+    with pytest.raises(
+        RayflError, match=r"(?s)metric 'broken' on the \d+ test samples of client 0 raised.*no such bin"
+    ) as caught:
+        run(tmp_path, evaluation=EVALUATION | {"metrics": ["accuracy", f"{HERE}:broken"]})
     assert not isinstance(caught.value, ClientError)
 
 

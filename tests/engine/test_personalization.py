@@ -94,7 +94,7 @@ def test_personalisation_leaves_the_global_model_and_its_scores_as_they_are() ->
     model, _, with_it = last_evaluation(personalize=FINE_TUNING)
     same_model, _, without = last_evaluation(per_client=True)
     assert np.array_equal(model, same_model)
-    assert set(with_it.scores) - set(without.scores) == {"personalized_accuracy"}
+    assert set(with_it.scores) - set(without.scores) == {"personalized_accuracy", "personalized_accuracy_clients"}
     assert without.scores == {name: with_it.scores[name] for name in without.scores}
 
 

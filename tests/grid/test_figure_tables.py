@@ -46,7 +46,9 @@ SHARES = {"FedAvg": [(0.70, 0.80), (0.60, 0.60), (0.90, 0.94)], "CoPreFL": [(0.8
 """The clients' mean accuracy, by row, then task, then seed."""
 
 
-def left_by_a_run(folder: Path, mean: float, variance: float, clients: Sequence[float], source: str = "files") -> Path:
+def left_by_a_run(
+    folder: Path, mean: float, variance: float, clients: Sequence[float | None], source: str = "files"
+) -> Path:
     """Records of a run that was evaluated twice, with the figures in the later line."""
     folder.mkdir(parents=True)
     lines = [
@@ -58,7 +60,7 @@ def left_by_a_run(folder: Path, mean: float, variance: float, clients: Sequence[
     data = {"name": "cifar100", "source": source, "description": "CIFAR-100", "files": []}
     (folder / "environment.json").write_text(json.dumps({"data": data, "headline": asdict(ACCURACY)}))
     rows: list[dict[str, Any]] = [
-        {"round": number, "client": client, "set": of, "samples": 5, "accuracy": score * number / 2}
+        {"round": number, "client": client, "set": of, "samples": 5, "accuracy": score and score * number / 2}
         for number in (1, 2)
         for of in ("client_test", "validation")
         for client, score in enumerate(clients)
@@ -200,6 +202,8 @@ def test_clients_scores_are_on_their_own_held_out_samples_in_the_last_round(tmp_
     assert client_scores(folder, ACCURACY) == [0.5, 0.75, 1.0]
     (folder / "clients.parquet").unlink()
     assert client_scores(folder, ACCURACY) == []
+    undefined = left_by_a_run(tmp_path / "other", 0.75, 0.0035, [0.5, None, 1.0])
+    assert client_scores(undefined, ACCURACY) == [0.5, None, 1.0]
 
 
 def drawn(tmp_path: Path, source: str, with_clients: bool = True) -> str:

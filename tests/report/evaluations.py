@@ -16,15 +16,15 @@ def evaluated(
     phase: str,
     round: int,
     loss: float,
-    accuracy: float,
+    accuracy: float | None,
     samples: int,
     clients: tuple[ClientScore, ...] = (),
-    **others: float,
+    **others: float | None,
 ) -> Evaluated:
     """`others`: additional scores by column."""
     return Evaluated(phase, round, {"test_loss": loss, "test_accuracy": accuracy, **others}, samples, clients)
 
 
-def client_score(client: int, samples: int, loss: float, accuracy: float, **others: float) -> ClientScore:
+def client_score(client: int, samples: int, loss: float, accuracy: float | None, **others: float) -> ClientScore:
     """`others`: additional scores by column."""
     return ClientScore(client, samples, {"loss": loss, "accuracy": accuracy, **others})

@@ -28,6 +28,7 @@ def test_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
         ("client_test_rmse_lowest_20", "client test rmse worst 20 %"),
         ("client_test_accuracy_lowest_10", "client test accuracy worst 10 %"),
         ("test_macro_f1", "test macro f1"),
+        ("client_test_auroc_clients", "client test auroc, number of clients"),
         ("test_lowest_score", "test lowest score"),
     ],
 )
@@ -43,6 +44,7 @@ def test_columns_are_called_what_they_mean(column: str, words: str) -> None:
         ("test_mean_iou", "mean_iou", True, "%"),
         ("test_mean_iou", "loss", False, ""),
         ("test_loss", "accuracy", True, ""),
+        ("client_test_accuracy_clients", "accuracy", True, ""),
         ("inaccuracy", "accuracy", True, ""),
     ],
 )

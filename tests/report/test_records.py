@@ -141,6 +141,17 @@ def test_client_scores_of_all_evaluated_rounds_are_in_one_parquet_file(tmp_path:
     ]
 
 
+def test_an_undefined_score_is_null_and_one_that_is_not_finite_is_not(tmp_path: Path) -> None:
+    with Records.within(tmp_path / "run") as records:
+        records.add(RoundDone("p", 1, 1, 2.0, 2, 2, Traffic(), 1.0))
+        scores = [client_score(0, 1, 1.0, None), client_score(1, 9, float("nan"), 0.5)]
+        records.add(evaluated("p", 1, 1.0, None, 10, tuple(scores)))
+    assert json.loads((records.folder / "metrics.jsonl").read_text())["test_accuracy"] is None
+    found = pq.read_table(records.folder / "clients.parquet")
+    assert found["accuracy"].to_pylist() == [None, 0.5]
+    assert [found["loss"].null_count, math.isnan(found["loss"][1].as_py())] == [0, True]
+
+
 def test_there_is_no_clients_file_where_no_scores_came(tmp_path: Path) -> None:
     with Records.create(tmp_path, "x", NOW) as records:
         records.add(done(1))

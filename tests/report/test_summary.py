@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 from rich.console import Console
@@ -46,6 +47,23 @@ def test_a_column_per_phase_says_what_it_reached_and_what_it_alone_cost() -> Non
     ]
 
 
+def test_an_undefined_score_is_called_so_and_is_never_the_best() -> None:
+    numbers = {"test_accuracy_mean": None, "test_accuracy_clients": 1200.0}
+    lines = shown(
+        RoundDone("drawn", 3, 3, 2.0, 10, 100, Traffic(), 1.0),
+        RoundDone("whole", 5, 2, 2.0, 10, 100, Traffic(), 1.0),
+        evaluated("drawn", 1, 1.0, None, 100),
+        evaluated("drawn", 2, 1.0, 0.25, 100),
+        evaluated("drawn", 3, 1.0, None, 100),
+        evaluated("whole", 5, 1.0, None, 100, **numbers),
+    )
+    assert "test accuracy undefined undefined" in lines
+    assert "best test accuracy 25.00 % –" in lines
+    assert "reached in round 2 –" in lines
+    assert "test accuracy mean – undefined" in lines
+    assert "test accuracy, number of clients – 1,200" in lines
+
+
 def test_evaluations_out_of_order_do_not_change_which_is_last() -> None:
     lines = shown(
         RoundDone("federated", 2, 2, 2.0, 10, 100, Traffic(), 1.0),
@@ -77,3 +95,14 @@ def test_reported_scalars_are_rows_and_a_phase_without_one_has_a_dash() -> None:
         evaluated("federated", 3, 1.0, 0.5, 100, personalized_accuracy=0.75, test_macro_f1=0.5),
     )
     assert {"drift – 0.1235", "test macro f1 – 0.5", "personalized accuracy – 75.00 %"} <= set(lines)
+
+
+def test_a_summary_goes_on_from_undefined_scores() -> None:
+    summary = Summary(HEADLINES)
+    summary.add(RoundDone("p", 2, 2, 2.0, 10, 100, Traffic(), 1.0))
+    summary.add(evaluated("p", 1, 1.0, 0.5, 100))
+    summary.add(evaluated("p", 2, float("inf"), None, 100))
+    again = Summary(HEADLINES)
+    again.restore(json.loads(json.dumps(summary.state(), allow_nan=False)))
+    assert again.state() == summary.state()
+    assert summary.state()["p"]["last"]["scores"] == {"test_loss": "inf", "test_accuracy": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import pairwise
 from typing import Any
 
@@ -45,7 +44,7 @@ CHANCES, OWN = LOGITS.softmax(1), LOGITS.sigmoid()
 
 def value_of(
     name: str, task: Task, outputs: torch.Tensor, targets: torch.Tensor, cuts: list[int], **options: Any
-) -> float:
+) -> float | None:
     """The value from slices that were scored one by one, given out of order and put together in order."""
     (metric,) = build_metrics([chosen(name, **options)], task, CLASSES).values()
     pieces = [slice(first, last) for first, last in pairwise([0, *cuts, len(targets)])]
@@ -179,9 +178,140 @@ def test_a_metric_that_returns_no_number_is_told() -> None:
         value_of(path, Classification(), LOGITS, LABELS, [])
 
 
-def test_a_metric_without_samples_is_not_a_number() -> None:
+def recall(scores: np.ndarray, of_class: np.ndarray, chosen: np.ndarray) -> float:
+    return (chosen & of_class).sum() / of_class.sum()
+
+
+def f1(scores: np.ndarray, of_class: np.ndarray, chosen: np.ndarray) -> float:
+    return 2 * (chosen & of_class).sum() / (chosen.sum() + of_class.sum())
+
+
+def iou(scores: np.ndarray, of_class: np.ndarray, chosen: np.ndarray) -> float:
+    return (chosen & of_class).sum() / (chosen | of_class).sum()
+
+
+def area_under_roc(scores: np.ndarray, of_class: np.ndarray, chosen: np.ndarray) -> float:
+    """The probability that a sample of the class has a higher score than another, ties counted half."""
+    inside, outside = scores[of_class][:, None], scores[~of_class]
+    return float(((inside > outside) + 0.5 * (inside == outside)).mean())
+
+
+def area_under_precision_recall(scores: np.ndarray, of_class: np.ndarray, chosen: np.ndarray) -> float:
+    """sum_n (R_n - R_(n-1)) P_n over the thresholds, from the highest."""
+    area = before = 0.0
+    for threshold in np.unique(scores)[::-1]:
+        reached = scores >= threshold
+        now = (reached & of_class).sum() / of_class.sum()
+        area, before = area + (now - before) * (reached & of_class).sum() / reached.sum(), now
+    return area
+
+
+BY_CLASS = {
+    "balanced_accuracy": recall,
+    "macro_f1": f1,
+    "mean_iou": iou,
+    "auroc": area_under_roc,
+    "average_precision": area_under_precision_recall,
+}
+CURVES = ("auroc", "average_precision")
+PRESENT = {"all": [0, 1, 2, 3], "without one": [0, 1, 3], "two": [1, 2], "one": [2]}
+
+
+@pytest.mark.parametrize("present", PRESENT)
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_classes_count_if_the_labels_define_their_score(name: str, present: str) -> None:
+    """Every class is predicted for some sample, whether or not it has samples."""
+    labels = torch.tensor(PRESENT[present])[LABELS % len(PRESENT[present])]
+    scores, chosen = CHANCES.double().numpy(), LOGITS.argmax(1).numpy()
+    expected = []
+    for c in range(CLASSES):
+        of_class = labels.numpy() == c
+        if of_class.any() and not (name in CURVES and of_class.all()):
+            expected.append(BY_CLASS[name](scores[:, c], of_class, chosen == c))
+    found = value_of(name, Classification(), LOGITS, labels, [11, 30])
+    assert found == (pytest.approx(np.mean(expected), abs=1e-6) if expected else None)
+    assert (found is None) == (present == "one" and name in CURVES)
+
+
+@pytest.mark.parametrize("name", BY_CLASS)
+def test_labels_that_no_sample_has_are_left_out(name: str) -> None:
+    """Nothing has the first of four labels, and everything has the second."""
+    tags = MANY.clone()
+    tags[:, 0], tags[:, 1] = 0, 1
+    scores = OWN.double().numpy()
+    counted = range(2 if name in CURVES else 1, CLASSES)
+    expected = [BY_CLASS[name](scores[:, c], tags[:, c].bool().numpy(), scores[:, c] > 0.5) for c in counted]
+    found = value_of(name, Multilabel(), LOGITS, tags.long(), [20])
+    assert found == pytest.approx(np.mean(expected), abs=1e-6)
+    assert value_of(name, Multilabel(), LOGITS, torch.zeros_like(tags).long(), [20]) is None
+
+
+@pytest.mark.parametrize("name", CURVES)
+@pytest.mark.parametrize("task", [Classification(), Multilabel()], ids=str)
+def test_approximate_curves_leave_out_what_exact_ones_leave_out(name: str, task: Task) -> None:
+    labels = torch.tensor([0, 1, 3])[LABELS % 3]
+    if task.kind == "multilabel":
+        labels = torch.nn.functional.one_hot(labels, CLASSES)
+    exact = value_of(name, task, LOGITS, labels, [20])
+    assert value_of(name, task, LOGITS, labels, [20], thresholds=400) == pytest.approx(exact, abs=0.01)
+    assert value_of(name, task, LOGITS[:1], labels[:1], [], thresholds=5) is None
+
+
+def test_a_class_that_is_never_predicted_counts_with_zero() -> None:
+    never = LOGITS.clone()
+    never[:, 1] = -50
+    recalls = [recall(never, LABELS.numpy() == c, never.argmax(1).numpy() == c) for c in range(CLASSES)]
+    assert recalls[1] == 0
+    assert value_of("balanced_accuracy", Classification(), never, LABELS, []) == pytest.approx(np.mean(recalls))
+
+
+def test_micro_f1_of_samples_without_any_label_is_undefined_whatever_is_predicted() -> None:
+    nothing = torch.zeros_like(MANY).long()
+    for outputs in (LOGITS, LOGITS.abs(), -LOGITS.abs()):
+        assert value_of("micro_f1", Multilabel(), outputs, nothing, [9]) is None
+
+
+OF_PIXELS = ["accuracy", "macro_f1", "micro_f1", "balanced_accuracy", "mean_iou", "calibration_error", *CURVES]
+
+
+@pytest.mark.parametrize("name", OF_PIXELS)
+def test_a_metric_without_labels_that_count_is_undefined(name: str) -> None:
     ignored = torch.full_like(PIXELS, 255)
-    assert math.isnan(value_of("accuracy", Segmentation(), MAPS, ignored, []))
+    assert value_of(name, Segmentation(ignore=255), MAPS, ignored, [4]) is None
+
+
+def test_text_without_symbols_has_no_perplexity() -> None:
+    assert value_of("perplexity", NextSymbol(), TEXT, torch.full_like(SYMBOLS, -100), [4]) is None
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e6])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_r2_is_that_of_the_definition_whatever_the_unit_of_the_targets(scale: float, offset: float) -> None:
+    targets = (scale * (TARGETS.double() + offset)).float()
+    outputs = (targets + 0.3 * scale * VALUES)[:, None]
+    y, errors = targets.double().numpy(), (outputs[:, 0].double() - targets.double()).numpy()
+    expected = 1 - (errors**2).sum() / ((y - y.mean()) ** 2).sum()
+    assert value_of("r2", Regression(), outputs, targets, [1, 20]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_r2_is_undefined_for_equal_targets_and_so_for_a_single_one() -> None:
+    assert value_of("r2", Regression(), VALUES[:1, None], TARGETS[:1], []) is None
+    assert value_of("r2", Regression(), VALUES[:, None], torch.full_like(TARGETS, 0.1), [5, 9]) is None
+    both = torch.stack([TARGETS, torch.ones(53)], 1)
+    expected = tm.r2_score(VALUES.double(), TARGETS.double())
+    assert value_of("r2", Regression(), VALUES[:, None].repeat(1, 2), both, [7]) == pytest.approx(float(expected))
+
+
+def test_directions_of_a_single_sample_have_no_spread() -> None:
+    assert value_of("spread", Classification(), LOGITS[:1], LABELS[:1], []) is None
+
+
+def nothing(outputs: torch.Tensor, targets: torch.Tensor) -> None:
+    """A metric of a user's own that is undefined."""
+
+
+def test_a_function_of_a_users_own_may_be_undefined() -> None:
+    assert value_of(f"{__name__}:nothing", Classification(), LOGITS, LABELS, [10]) is None
 
 
 def test_a_mean_of_torchmetrics_is_kept_as_sums() -> None:

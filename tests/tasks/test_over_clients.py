@@ -116,3 +116,11 @@ def test_values_are_correctly_rounded_and_free_of_the_clients_order(hits: list[i
 def test_a_value_that_is_not_finite_is_not_hidden(broken: float) -> None:
     for statistic in ("mean", "variance", "lowest_10", "lowest_20", "variance_corrected"):
         assert math.isnan(over_clients(statistic, [0.5, broken, 1.0], [4, 4, 4], higher_is_better=True))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "variance", "lowest_10", "lowest_20", "variance_corrected"])
+def test_an_undefined_value_changes_no_statistic(statistic: str) -> None:
+    defined = over_clients(statistic, [0.5, 0.25, 1.0], [4, 5, 6], higher_is_better=True)
+    found = over_clients(statistic, [None, 0.5, 0.25, None, 1.0], [1, 4, 5, 1, 6], higher_is_better=True)
+    assert found == defined
+    assert over_clients(statistic, [None, None], [1, 1], higher_is_better=True) is None

@@ -18,7 +18,7 @@ from rayfl.grid.repetitions import repetition_means
 from rayfl.reading import read_json_object, reading
 from rayfl.report.text_table import TextTable
 
-OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+)$")
+OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+|clients)$")
 """Columns of metrics.jsonl with statistics over clients."""
 
 MOST_ACROSS = 5

@@ -22,6 +22,6 @@ metrics = Registry(
         "mse": "rayfl.tasks.metrics.shipped:mse",
         "rmse": "rayfl.tasks.metrics.shipped:rmse",
         "mae": "rayfl.tasks.metrics.shipped:mae",
-        "r2": "rayfl.tasks.metrics.shipped:r2",
+        "r2": "rayfl.tasks.metrics.r2:R2",
     },
 )

@@ -12,7 +12,7 @@ from rayfl.tasks.task import Kind
 
 
 class TopK(Metric):
-    """The share of labels among the k largest logits.
+    """The share of labels among the k largest logits. Undefined without labels that count.
 
     Args:
         k: Number of classes that count as predicted.
@@ -22,6 +22,7 @@ class TopK(Metric):
         ignored_label: The label that is excluded.
     """
 
+    higher_is_better = True
     is_share = True
 
     def __init__(
@@ -51,13 +52,13 @@ class TopK(Metric):
             hits, counted = hits & labelled, int(labelled.sum())
         return {"hits": np.array(int(hits.sum())), "counted": np.array(counted)}
 
-    def value(self, state: State) -> float:
+    def value(self, state: State) -> float | None:
         counted = int(state["counted"])
-        return int(state["hits"]) / counted if counted else float("nan")
+        return int(state["hits"]) / counted if counted else None
 
 
 class Accuracy(TopK):
-    """The share of labels with the largest logit."""
+    """The share of labels with the largest logit. Undefined without labels that count."""
 
     def __init__(
         self, kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None
@@ -66,5 +67,5 @@ class Accuracy(TopK):
 
 
 def top_5(kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None) -> TopK:
-    """The share of labels among the five largest logits."""
+    """The share of labels among the five largest logits. Undefined without labels that count."""
     return TopK(5, kind, num_outputs, class_dimension, ignored_label)

@@ -13,7 +13,6 @@ from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim
 
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.tasks.metrics.metric import Metric, State
-from rayfl.tasks.task import Task
 
 _MERGED: dict[Any, Callable[[list[np.ndarray]], np.ndarray]] = {
     dim_zero_sum: lambda parts: np.sum(parts, axis=0),
@@ -23,20 +22,31 @@ _MERGED: dict[Any, Callable[[list[np.ndarray]], np.ndarray]] = {
 }
 """torchmetrics' own reductions on arrays; others cannot be computed exactly from parts."""
 
+Defined = Callable[[State], np.ndarray]
+"""Which of the values of a metric its labels define: bool [values], from its state."""
+
 
 class TorchMetric(Metric):
     """A metric of torchmetrics, with its floating-point states in float64.
 
     Args:
-        metric: The metric, which must return a single number.
-        task: Converts outputs to what torchmetrics expects.
+        metric: The metric, which must return a single number; with `defined`, a number or one for each class.
+        predictions: Converts outputs to what torchmetrics expects (`Task.predictions`).
+        defined: Which of its values are defined: the metric is their mean, and undefined if there is none. By default
+            the metric's own value counts whatever the labels.
 
     Raises:
         ScenarioError: A state of the metric is neither a sum, a maximum, a minimum nor a list of values.
     """
 
-    def __init__(self, metric: torchmetrics.Metric, task: Task) -> None:
-        self._metric, self._predictions = metric.set_dtype(torch.float64), task.predictions
+    def __init__(
+        self,
+        metric: torchmetrics.Metric,
+        predictions: Callable[[torch.Tensor], torch.Tensor],
+        defined: Defined | None = None,
+    ) -> None:
+        self._metric, self._predictions = metric.set_dtype(torch.float64), predictions
+        self._defined = defined
         for name, reduction in metric._reductions.items():
             if reduction not in _MERGED:
                 raise ScenarioError(
@@ -61,7 +71,13 @@ class TorchMetric(Metric):
             for name, reduction in self._metric._reductions.items()
         }
 
-    def value(self, state: State) -> float:
+    def value(self, state: State) -> float | None:
+        if self._defined is None:
+            return _number(self._computed(state), f"torchmetrics' {type(self._metric).__name__}")
+        defined = torch.from_numpy(self._defined(state))
+        return float(torch.atleast_1d(self._computed(state).double())[defined].mean()) if defined.any() else None
+
+    def _computed(self, state: State) -> Any:
         self._metric.to("cpu")
         self._metric.reset()
         for name, default in self._metric._defaults.items():
@@ -70,8 +86,7 @@ class TorchMetric(Metric):
         self._metric._update_count = 1
         with warnings.catch_warnings():  # it would warn of every client that lacks a class, in every evaluation
             warnings.simplefilter("ignore")
-            computed = self._metric.compute()
-        return _number(computed, f"torchmetrics' {type(self._metric).__name__}")
+            return self._metric.compute()
 
 
 class FunctionMetric(Metric):
@@ -79,7 +94,7 @@ class FunctionMetric(Metric):
 
     Args:
         function: Takes outputs [n, ...] as the network returned them and targets [n, ...], CPU tensors in sample order,
-            and returns a number.
+            and returns a number, or None where the labels leave it undefined.
     """
 
     def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
@@ -91,9 +106,9 @@ class FunctionMetric(Metric):
     def merged(self, states: Sequence[State]) -> State:
         return {name: np.concatenate([state[name] for state in states]) for name in ("outputs", "targets")}
 
-    def value(self, state: State) -> float:
+    def value(self, state: State) -> float | None:
         result = self._function(*(torch.from_numpy(np.array(state[name])) for name in ("outputs", "targets")))
-        return _number(result, "it")
+        return None if result is None else _number(result, "it")
 
 
 def _array(state: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ class BankMetric(Metric):
     Its states hold all features and labels, which are combined on one worker.
     """
 
+    higher_is_better = True
     is_share = True
     reads_features = True
 
@@ -34,7 +35,7 @@ class BankMetric(Metric):
     def merged(self, states: Sequence[State]) -> State:
         return {name: np.concatenate([state[name] for state in states]) for name in states[0]}
 
-    def value(self, state: State) -> float:
+    def value(self, state: State) -> float | None:
         raise RayflError("has no value without a bank of training samples")
 
     @abstractmethod

@@ -27,6 +27,7 @@ GIVEN = (
     "ignored_label",
     "ignore_index",
     "class_dimension",
+    "predictions",
 )
 """Arguments that rayfl passes to a metric that has them; rayfl's names, then torchmetrics'."""
 
@@ -125,6 +126,7 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
         "ignored_label": task.ignored_label,
         "ignore_index": task.ignored_label,
         "class_dimension": task.class_dimension,
+        "predictions": task.predictions,
     }
     if arguments := function_arguments(chosen.name, target, where):
         from rayfl.tasks.metrics.adapted import FunctionMetric
@@ -145,6 +147,6 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
     from rayfl.tasks.metrics.adapted import TorchMetric  # torchmetrics takes a second to load, and most runs need none
 
     try:
-        return TorchMetric(made, task)
+        return TorchMetric(made, task.predictions)
     except RayflError as error:
         raise ScenarioError(f"{what}: {error}") from None

@@ -17,7 +17,7 @@ class KNN(BankMetric):
     """Accuracy of a vote among the k training samples with the largest cosine in feature space.
 
     A vote weighs e^(cosine / temperature). From Wu et al., "Unsupervised Feature Learning via Non-Parametric Instance
-    Discrimination", CVPR 2018, section 3.4.
+    Discrimination", CVPR 2018, section 3.4. Always defined.
 
     Args:
         k: Number of neighbours; the whole bank if it has fewer samples.

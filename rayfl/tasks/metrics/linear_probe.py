@@ -21,7 +21,7 @@ class LinearProbe(BankMetric):
     computed once, from images without augmentation; SimSiam's protocol, whose numbers these are, crops and flips them
     anew in every epoch.
 
-    From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, appendix A.
+    From Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, appendix A. Always defined.
 
     Args:
         epochs: Passes over the bank.

@@ -62,8 +62,12 @@ class Metric(ABC):
         return {name: np.sum([state[name] for state in states], axis=0) for name in states[0]}
 
     @abstractmethod
-    def value(self, state: State) -> float:
-        """Returns the value of a state."""
+    def value(self, state: State) -> float | None:
+        """Returns the value of a state.
+
+        Return None where the labels leave the metric undefined, whatever a model predicts: of a single class, no ROC
+        curve can be drawn. Statistics over clients then leave the client out. A NaN is not left out.
+        """
 
     def remark(self, value: float) -> str:
         """Returns a remark on a value over all test samples for the reader; empty for most metrics."""

@@ -1,6 +1,7 @@
 """Statistics of a metric over clients: how well a model does on average, and how evenly.
 
-Every client has the same weight, whatever its number of samples. Values of a share (accuracy) are shares too, and their
+Every client has the same weight, whatever its number of samples; one whose labels leave the metric undefined is left
+out. Values of a share (accuracy) are shares too, and their
 variances are in squared shares: 10,000 times that is percent squared. Sums are correctly rounded (math.fsum), so the
 order of the clients does not matter.
 """
@@ -52,30 +53,42 @@ def sampling_variance(accuracies: Sequence[float], samples: Sequence[int]) -> fl
     return (1 - 1 / len(accuracies)) * mean(known) if known else math.nan
 
 
-def over_clients(statistic: str, values: Sequence[float], samples: Sequence[int], higher_is_better: bool) -> float:
+def number_defined(values: Sequence[float | None]) -> int:
+    """The number of clients for which a metric is defined, which its statistics describe."""
+    return sum(value is not None for value in values)
+
+
+def over_clients(
+    statistic: str, values: Sequence[float | None], samples: Sequence[int], higher_is_better: bool
+) -> float | None:
     """A statistic by the name that `evaluation.over_clients` gives it.
 
     Args:
         statistic: `mean`; `variance`; `lowest_10` or `lowest_20`, the mean of the worst 10 or 20 % of the clients;
             `variance_corrected`, the variance less `sampling_variance`, which may be negative.
-        values: The metric's value on each client's samples, at least one.
+        values: The metric's value on each client's samples; None where it is undefined.
         samples: Number of samples behind each value.
         higher_is_better: The metric's direction.
 
     Returns:
-        The statistic; NaN where the metric of a client is not finite.
+        The statistic of the clients for which the metric is defined; None if there are none, and NaN where the metric
+        of a client is not finite.
     """
-    if not all(map(math.isfinite, values)):
+    defined = [(value, number) for value, number in zip(values, samples, strict=True) if value is not None]
+    if not defined:
+        return None
+    known = [value for value, _ in defined]
+    if not all(map(math.isfinite, known)):
         return math.nan
     match statistic:
         case "mean":
-            return mean(values)
+            return mean(known)
         case "variance":
-            return variance(values)
+            return variance(known)
         case "lowest_10":
-            return mean_of_worst(values, 10, higher_is_better)
+            return mean_of_worst(known, 10, higher_is_better)
         case "lowest_20":
-            return mean_of_worst(values, 5, higher_is_better)
+            return mean_of_worst(known, 5, higher_is_better)
         case "variance_corrected":
-            return variance(values) - sampling_variance(values, samples)
+            return variance(known) - sampling_variance(known, [number for _, number in defined])
     raise ValueError(f"unknown statistic over clients: '{statistic}'")

@@ -16,6 +16,8 @@ from rayfl.tasks.task import Kind
 class Perplexity(Metric):
     """exp of the mean negative log-likelihood of the labelled positions; symbols are the last dimension of outputs.
 
+    Undefined without labelled positions.
+
     Args:
         kind: The task's kind of classification.
         class_dimension: The dimension of the outputs that indexes the symbols.
@@ -34,6 +36,6 @@ class Perplexity(Metric):
         loss = F.cross_entropy(outputs.movedim(-1, 1).double(), targets, reduction="sum", ignore_index=ignored)
         return {"loss": np.array(float(loss)), "counted": np.array(int((targets != ignored).sum()))}
 
-    def value(self, state: State) -> float:
+    def value(self, state: State) -> float | None:
         counted = int(state["counted"])
-        return math.exp(float(state["loss"]) / counted) if counted else float("nan")
+        return math.exp(float(state["loss"]) / counted) if counted else None
