@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from rayfl.callbacks.callback import Callback, RunSoFar
@@ -32,13 +32,15 @@ class Ranked(Callback):
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
+        from rayfl.tasks.metrics.building import metric_label  # loads PyTorch
+
         phases = {phase.name: phase for phase in scenario.phases}
         if self.phase is not None and self.phase not in phases:
             raise ScenarioError(f"phase: no phase is called '{self.phase}'; {nearest(self.phase, list(phases))}")
         ranked = scenario.phases[-1] if self.phase is None else phases[self.phase]
-        headline = headline_label(scenario.evaluation_of(ranked))
-        known = self.metric is None or _is_loss(self.metric) or _is_of(self.metric, headline)
-        if self.mode is None and not known:
+        evaluation = scenario.evaluation_of(ranked)
+        known = self.metric is None or _is_of(self.metric, headline_label(evaluation))
+        if self.mode is None and not (known or _is_loss(self.metric, map(metric_label, evaluation.metrics))):
             raise ScenarioError(f"mode: set 'min' or 'max', whichever is best for '{self.metric}'")
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str:
@@ -102,13 +104,15 @@ class Ranked(Callback):
         return run.headline if self.phase is None else run.headlines[self.phase]
 
     def _sign(self, run: RunSoFar) -> int:
-        column, headline = self.column(run), self._headline(run)
-        lower = _is_loss(column) or (_is_of(column, headline.metric) and not headline.higher_is_better)
-        return -1 if self.mode == "min" or (self.mode is None and lower) else 1
+        if self.mode is not None:
+            return 1 if self.mode == "max" else -1
+        headline = self._headline(run)
+        return 1 if _is_of(self.column(run), headline.metric) and headline.higher_is_better else -1  # else a loss
 
 
-def _is_loss(column: str) -> bool:
-    return column.endswith("_loss")
+def _is_loss(column: str | None, labels: Iterable[str]) -> bool:
+    """Whether a column holds a loss, and not a metric that is called so."""
+    return bool(column) and column.endswith("_loss") and not any(column.endswith(f"_{label}") for label in labels)
 
 
 def _is_of(column: str, metric: str | None) -> bool:

@@ -15,7 +15,7 @@ from rayfl.models.tensor_names import listed
 from rayfl.planning.client_mechanism import ClientPlan
 from rayfl.planning.device_profiles import DeviceProfiles
 from rayfl.planning.events import Event
-from rayfl.planning.headline import Headline, comparable_phases, headline_label, headline_of, metrics_key
+from rayfl.planning.headline import Headline, comparable_phases, headline_of, metrics_key
 from rayfl.planning.message import Message
 from rayfl.planning.phase_plan import Protection, has_fresh_head
 from rayfl.planning.workload import Handover, InitialModel, Population, Workload
@@ -125,9 +125,8 @@ class Job:
             key = metrics_key(phase)
             metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs, key)
             on = "validation" if "validation" in workload.store.held_out else "test"
-            label, comparable = headline_label(workload.evaluation), comparable_phases(self.scenario, phase)
-            where = "evaluation.headline" if phase.metrics is None else key
-            found[phase.name] = headline_of(label, metrics, on, comparable, where)
+            comparable = comparable_phases(self.scenario, phase)
+            found[phase.name] = headline_of(workload.evaluation, metrics, on, comparable, key)
         return found
 
     @property

@@ -29,7 +29,7 @@ from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.requests import ClientUpdate
-from rayfl.planning.headline import headline_label, headline_of
+from rayfl.planning.headline import headline_of
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.slices import Slice
 from rayfl.planning.workload import Workload
@@ -59,7 +59,7 @@ class Resident:
         self._scenario, self._device = scenario, device
         self.model = model_as_built(scenario, workload, device)
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
-        headline = headline_of(headline_label(workload.evaluation), metrics)
+        headline = headline_of(workload.evaluation, metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
         cache_bytes = scenario.resources.device_cache_bytes // number

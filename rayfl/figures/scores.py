@@ -93,7 +93,7 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
     """The direction of a column; None if it is not known.
 
     Lower variances over clients are better. The directions of metrics other than the headline metric and the loss come
-    from the registered metrics or from the scenario.
+    from the registered metrics or from the scenario; that of another is known only if the scenario says it.
     """
     if column in LOWER_IS_BETTER or re.search(r"_variance(_corrected)?$", column):
         return False
@@ -109,10 +109,16 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
 
 
 def _stated(run: RecordedRun) -> dict[str, bool | None]:
-    """Metrics whose direction is in the scenario."""
-    named = run.scenario.get("evaluation", {}).get("metrics", [])
-    tables = [entry for entry in named if isinstance(entry, dict) and "higher_is_better" in entry]
-    return {str(entry.get("label") or entry["name"]): bool(entry["higher_is_better"]) for entry in tables}
+    """Metrics whose direction is in the scenario, and a user's own metrics, with None where it does not say it."""
+    found: dict[str, bool | None] = {}
+    for section in (run.scenario.get("evaluation", {}), *run.scenario.get("phases", [])):
+        for entry in section.get("metrics") or []:
+            table = entry if isinstance(entry, dict) else {"name": entry}
+            name = str(table["name"])
+            if "higher_is_better" in table or ":" in name:
+                label = table.get("label") or name.rpartition(":")[2].rpartition(".")[2]
+                found[str(label)] = table.get("higher_is_better")
+    return found
 
 
 def _label_in(column: str, labels: Iterable[str]) -> str | None:

@@ -113,30 +113,34 @@ def headline_label(evaluation: Evaluation) -> str:
 
 
 def headline_of(
-    label: str,
+    evaluation: Evaluation,
     metrics: Mapping[str, Metric],
     on: str = "test",
     phases: tuple[str, ...] = (),
-    where: str = "evaluation.headline",
+    where: str = "evaluation.metrics",
 ) -> Headline:
     """The headline that a scenario names.
 
     Args:
-        label: The metric's label.
+        evaluation: Names the metrics and the headline.
         metrics: All reported metrics by label.
         on: See `Headline`.
         phases: See `Headline`.
-        where: The scenario key that names the headline.
+        where: The scenario key that names the metrics.
 
     Raises:
         ScenarioError: The metric does not say whether higher is better.
     """
+    from rayfl.tasks.metrics.building import metric_label  # loads PyTorch
+
+    label = headline_label(evaluation)
     if label == "loss":
         return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases)
     metric = metrics[label]
     if metric.higher_is_better is None:
+        name = next(named.name for named in evaluation.metrics if metric_label(named) == label)
         raise ScenarioError(
-            f"{where}: rayfl does not know whether a higher '{label}' is better; set higher_is_better on the metric, "
-            "or choose another headline"
+            f"{where}: '{label}' ranks the rounds, but does not say whether higher is better; write {{ name = "
+            f'"{name}", higher_is_better = true }}, or false, or choose another headline'
         )
     return Headline(label, metric.higher_is_better, metric.is_share, on, phases)

@@ -6,7 +6,8 @@ This module and those of rayfl's tasks load PyTorch only where they compute, so 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class Task(Component, ABC):
 
     Attributes:
         default_metrics: Metrics that are reported unless `evaluation.metrics` says otherwise; the first is the
-            headline.
+            headline. A name, or a table as in a scenario: a metric of your own that is the headline says whether higher
+            is better, `{"name": "my.module:error", "higher_is_better": False}`.
         kind: The kind of classification, for metrics that need one.
         class_dimension: The dimension of the outputs that indexes the classes.
         views: Number of independently augmented versions of every training batch; 1 unless the objective compares
@@ -68,7 +70,7 @@ class Task(Component, ABC):
         tensor(2.)
     """
 
-    default_metrics: ClassVar[tuple[str, ...]]
+    default_metrics: ClassVar[tuple[str | Mapping[str, Any], ...]]
     kind: ClassVar[Kind | None] = None
     class_dimension: ClassVar[int] = 1
     views: ClassVar[int] = 1
@@ -163,7 +165,7 @@ class Task(Component, ABC):
 
     def metrics(self) -> tuple[Named, ...]:
         """Returns the default metrics as a scenario would name them."""
-        return tuple(Named(name=name) for name in self.default_metrics)
+        return tuple(map(Named.model_validate, self.default_metrics))
 
 
 def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignored: int | None = None) -> int:

@@ -82,6 +82,28 @@ def test_ranking_by_a_score_that_no_labels_define_is_an_error_at_the_first_evalu
     assert json.loads((folder / "status.json").read_text())["committed_rounds"] == 2
 
 
+def miss_loss(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """A metric of a user's own that is called a loss."""
+    return float(1 - outputs.softmax(1).gather(1, targets[:, None]).mean())
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_best_model_is_that_of_the_direction_that_the_scenario_states(tmp_path: Path, higher: bool) -> None:
+    metrics = [{"name": f"{__name__}:miss_loss", "higher_is_better": higher}]
+    result = run(tmp_path, named=["best_model"], evaluation={"metrics": metrics})
+    values = result.metrics["test_miss_loss"].to_pylist()
+    assert len(set(values)) == len(values)
+    with safe_open(result.directory / "best.safetensors", "np") as file:
+        best = int(file.metadata()["round"])
+    assert values[best - 1] == (max if higher else min)(values)
+
+
+def test_a_metric_that_is_called_a_loss_is_not_taken_for_one(tmp_path: Path) -> None:
+    evaluation = {"metrics": ["accuracy", f"{__name__}:miss_loss"]}
+    with pytest.raises(ScenarioError, match=r"callbacks\.0: mode: set 'min' or 'max', .* for 'test_miss_loss'"):
+        run(tmp_path, named=[{"name": "best_model", "metric": "test_miss_loss"}], evaluation=evaluation)
+
+
 def test_early_stopping_goes_on_from_its_state() -> None:
     values: list[float | None] = [3.0, 2.0, 2.5, 2.4, 2.3]
     first = EarlyStopping(metric="test_loss", patience=3)

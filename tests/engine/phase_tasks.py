@@ -76,9 +76,7 @@ def guessed(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 
 class Undirected(Metric):
-    """It is unknown whether more of it is better."""
-
-    higher_is_better = None
+    """It does not say whether more of it is better."""
 
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> Mapping[str, np.ndarray]:
         return {"sum": outputs.sum().cpu().numpy()}

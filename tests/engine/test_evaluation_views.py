@@ -47,7 +47,7 @@ class Small(Network):
 class Consistent(Classification):
     """Pulls the outputs for two views together; evaluated on two views of test samples."""
 
-    default_metrics: ClassVar[tuple[str, ...]] = (f"{HERE}:agreement",)
+    default_metrics: ClassVar[tuple[Any, ...]] = ({"name": f"{HERE}:agreement", "higher_is_better": True},)
     views: ClassVar[int] = 2
     evaluation_views: ClassVar[int] = 2
 
@@ -84,7 +84,7 @@ class Averaged(Classification):
 class Spread(Classification):
     """Is evaluated on features."""
 
-    default_metrics: ClassVar[tuple[str, ...]] = (f"{HERE}:width",)
+    default_metrics: ClassVar[tuple[Any, ...]] = ({"name": f"{HERE}:width", "higher_is_better": True},)
     reads_features: ClassVar[bool] = True
 
     def evaluated(self, batch: EvaluationBatch) -> torch.Tensor:
@@ -172,7 +172,12 @@ def test_another_seed_of_the_data_gives_other_views() -> None:
 
 def test_a_task_may_be_evaluated_on_features() -> None:
     data = {"name": "handwriting", "clients": 6, "source": "generated"}
-    _, events = run_on_hosts(prepared(**scene("Spread", data=data, evaluation={"metrics": [f"{HERE}:width"]})), 1)
+    _, events = run_on_hosts(
+        prepared(
+            **scene("Spread", data=data, evaluation={"metrics": [{"name": f"{HERE}:width", "higher_is_better": True}]})
+        ),
+        1,
+    )
     assert {event.scores["test_width"] for event in events if isinstance(event, Evaluated)} == {8.0}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+import torchmetrics
 import torchmetrics.functional as tm
 from rich.console import Console
 from torch.nn import functional as F
@@ -22,7 +23,9 @@ from rayfl.local import TrainingBatch
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
+from rayfl.tasks import Metric
 from rayfl.tasks.classification import Classification
+from rayfl.tasks.metrics.metric import State
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
 
 HERE = __name__
@@ -144,6 +147,40 @@ def _shown(out: Path, **changes: Any) -> str:
         rayfl.run(scene, backend="inline", out=out, data_dir=out, console=Console(file=file, width=160))
         file.seek(0)
         return file.read()
+
+
+class Counted(Metric):
+    """A metric of a user's own that does not say whether more is better."""
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        return {"samples": np.array(len(targets))}
+
+    def value(self, state: State) -> float:
+        return float(state["samples"])
+
+
+class Total(torchmetrics.SumMetric):
+    """A metric of torchmetrics that does not say whether more is better."""
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        super().update(preds)
+
+
+shortest = lambda outputs, targets: 0.0  # noqa: E731
+
+
+@pytest.mark.parametrize("name", ["confidence", "shortest", "Counted", "Total"])
+def test_a_headline_metric_of_a_users_own_must_say_whether_higher_is_better(name: str) -> None:
+    own = f"{HERE}:{name}"
+    with pytest.raises(ScenarioError) as caught:
+        prepared(phases=[FEDERATED], evaluation={"metrics": [own, "accuracy"]})
+    assert "\n" not in str(caught.value)
+    assert f"evaluation.metrics: '{name}' ranks the rounds" in str(caught.value)
+    assert f'{{ name = "{own}", higher_is_better = true }}, or false' in str(caught.value)
+    for higher in (True, False):
+        said = {"name": own, "higher_is_better": higher}
+        assert prepared(phases=[FEDERATED], evaluation={"metrics": [said]}).headline.higher_is_better == higher
+    assert prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", own]}).headline.metric == "accuracy"
 
 
 def test_a_task_of_a_users_own_trains_and_is_scored_with_its_loss() -> None:

@@ -286,7 +286,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
         (
             [{**PRETRAIN, "metrics": [f"{HERE}:Undirected"]}, FINETUNE],
             {},
-            r"phases\.pretrain\.metrics: rayfl does not know whether a higher 'Undirected' is better",
+            rf'phases\.pretrain\.metrics: \'Undirected\' ranks .*name = "{HERE}:Undirected", higher_is_better = true',
         ),
         (
             [PRETRAIN, FINETUNE],

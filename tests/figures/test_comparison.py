@@ -209,6 +209,17 @@ def test_directions_of_other_metrics_are_rayfls_own_or_the_scenarios(tmp_path: P
     ]
 
 
+def test_the_direction_of_a_users_own_metric_is_not_guessed_from_its_name(tmp_path: Path) -> None:
+    own = '[evaluation]\nmetrics = ["accuracy", "mine:focal_loss", "mine:rate_perplexity", "mine:accuracy_of_mine"]\n'
+    names = ["test_focal_loss", "test_rate_perplexity", "test_accuracy_of_mine"]
+    runs = [
+        a_run(tmp_path / label, label, 0, {name: [value] for name in ("test_accuracy", *names)}, scenario=own)
+        for label, value in (("a", 0.5), ("b", 0.75))
+    ]
+    comparison = rayfl.compare(*runs, metrics=names)
+    assert [bold(comparison, place) for place in range(3)] == [set()] * 3
+
+
 def costly(folder: Path, seed: int, accuracy: list[float], title: str = "run") -> Path:
     rounds = range(1, len(accuracy) + 1)
     columns: dict[str, Sequence[float]] = {

@@ -19,8 +19,7 @@ class Metric(ABC):
     the value is the same for any number of workers.
 
     Attributes:
-        higher_is_better: Whether larger values are better; None if neither is, in which case the metric cannot rank
-            rounds.
+        higher_is_better: Whether larger values are better. A metric that does not say so (None) cannot rank rounds.
         is_share: Whether values are between 0 and 1 and are shown in percent.
         reads_features: Whether it receives the features of samples, [n, d], instead of outputs.
 
@@ -44,7 +43,7 @@ class Metric(ABC):
         0.25
     """
 
-    higher_is_better: bool | None = True
+    higher_is_better: bool | None = None
     is_share: bool = False
     reads_features: bool = False
 
