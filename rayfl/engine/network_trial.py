@@ -114,6 +114,12 @@ class _Trial:
         except ScenarioError as error:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
         self.model = FlatModel(built, torch.device("cpu"), channels_last)
+        persistent = built.state_dict()
+        self._infinite = {
+            name: buffer.nan_to_num()  # a copy
+            for name, buffer in built.named_buffers()
+            if name in persistent and buffer.is_floating_point() and not buffer.isfinite().all()
+        }
         self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
         self._where = f"{key} '{network.name}' on {store.name}"
         self._width = _how_to_set_width(network, self._num_outputs, key)
@@ -206,8 +212,19 @@ class _Trial:
     def _seen(self, compute: Callable[[], list[torch.Tensor]]) -> _Seen:
         with _generators_restored(), self.model.elsewhere(self.model.params):
             results = [one.detach().clone() for one in compute()]
+            self._check_infinite_buffers()
         self.model.zero_gradient()
         return _Seen(results, values_of(model=self.model.module, task=self._task))
+
+    def _check_infinite_buffers(self) -> None:
+        """Checks that buffers with infinities, which `FlatModel.load` resets, are constants such as attention masks."""
+        for name, initial in self._infinite.items():
+            if not torch.equal(initial, self.model.module.get_buffer(name).nan_to_num()):
+                raise ScenarioError(
+                    f"{self._where}: buffer '{name}' begins with infinities or NaN and changes, and such values have "
+                    "no mean over clients; begin with finite ones, or register it with persistent=False, and every "
+                    "client update starts anew"
+                )
 
     def _train(self, number: int) -> list[torch.Tensor]:
         views, y = self._training_batch(number)

@@ -22,8 +22,9 @@ class FlatModel:
     Loading a model is one copy, a delta one subtraction, a step of SGD one `model.params.add_(model.gradient,
     alpha=-lr)`. You use the module as usual: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
 
-    Buffers outside the vector, integers (`num_batches_tracked`) and those that are not persistent, are reset to their
-    initial values by every `load`, so a client update leaves nothing behind in them.
+    Buffers outside the vector, integers (`num_batches_tracked`), those that are not persistent and those that begin
+    with infinities, are reset to their initial values by every `load`, so a client update leaves nothing behind in
+    them.
 
     Attributes:
         module: The given module, now on `device`. From now on, change its parameters only in place; moving, casting or

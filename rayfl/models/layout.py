@@ -16,12 +16,12 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
 
     Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor has the place of its first
     name. Buffers without a slot are integers and booleans (`num_batches_tracked`), for which a mean over clients makes
-    no sense, and those that are not persistent.
+    no sense, those that are not persistent, and those with infinities (attention masks), which have no differences.
 
     Raises:
         ScenarioError: The module has nothing to train, or has a tensor that does not fit into a float32 vector: it
-            shares memory with another tensor, is not float32 (parameters, floating-point buffers), or has no shape or
-            no values yet; or a module keeps extra state.
+            shares memory with another tensor, is not float32 (parameters, floating-point buffers), has no shape or no
+            values yet, or is a frozen parameter with infinities; or a module keeps extra state.
     """
     persistent = module.state_dict(keep_vars=True).keys()
     for name in persistent:
@@ -37,6 +37,7 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
         _check_values("parameter", name, parameter)
     for name, buffer in buffers.items():
         _check_values("buffer", name, buffer)
+    buffers = {name: buffer for name, buffer in buffers.items() if buffer.isfinite().all()}
     names: dict[int, list[str]] = {}
     for name, tensor in {**parameters, **buffers}.items():
         names.setdefault(id(tensor), []).append(name)
@@ -74,6 +75,11 @@ def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
         raise ScenarioError(
             f"model: {kind} '{name}' is {tensor.dtype}; parameters and floating-point buffers must be torch.float32, "
             "so convert the model with .float()"
+        )
+    if kind == "parameter" and not tensor.requires_grad and tensor.isinf().any():
+        raise ScenarioError(
+            f"model: frozen parameter '{name}' holds infinities, which have no differences to sum over clients; make "
+            "it a buffer (register_buffer)"
         )
 
 

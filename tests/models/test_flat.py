@@ -223,6 +223,17 @@ def test_a_large_integer_is_exported_exactly() -> None:
     assert len(flat.buffers) == 0
 
 
+def test_a_buffer_with_infinities_is_a_constant_outside_the_vector_and_is_exported() -> None:
+    mask = torch.full((3, 3), -torch.inf).triu(1)
+    flat = FlatModel(WithBuffer(mask.clone()), CPU)
+    assert len(flat.buffers) == 0
+    flat.module.get_buffer("extra").zero_()
+    flat.load(flat.vector.clone())
+    assert torch.equal(flat.module.get_buffer("extra"), mask)
+    assert torch.equal(flat.state_dict()["extra"], mask)
+    assert (flat.vector - flat.vector == 0).all()
+
+
 def test_frozen_parameters_are_carried_along_but_not_trained() -> None:
     plain = LeNet5()
     plain.conv1.requires_grad_(False)
@@ -355,6 +366,12 @@ class WithBuffer(nn.Module):
         self.register_buffer("extra", buffer, persistent=persistent)
 
 
+class FrozenMask(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.mask = nn.Parameter(torch.tensor([0.0, -torch.inf]), requires_grad=False)
+
+
 class ExtraState(nn.Linear):
     def get_extra_state(self) -> dict[str, int]:
         return {"version": 1}
@@ -378,6 +395,7 @@ class ExtraState(nn.Linear):
         (lambda: nn.LazyLinear(2), "parameter 'weight' has no shape yet"),
         (lambda: nn.Linear(2, 2, device="meta"), "parameter 'weight' is on the meta device, without values"),
         (lambda: WithBuffer(torch.zeros(2, device="meta")), "buffer 'extra' is on the meta device, without values"),
+        (FrozenMask, "frozen parameter 'mask' holds infinities.*; make it a buffer"),
         (lambda: ExtraState(2, 2), "'_extra_state' is extra state"),
     ],
 )
