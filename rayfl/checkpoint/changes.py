@@ -102,6 +102,13 @@ def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, wh
         raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
     if list(was.traces) != (job.devices.digests if job.devices else []):
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
+    weights = [model.memory_format for model in job.initial_models]
+    for phase, began, needed in zip(job.scenario.phases, was.weights, weights, strict=False):
+        if began != needed:
+            raise ScenarioError(
+                f"phases.{phase.name}.model: '{where}' began with {began} weights, but your code now needs {needed} "
+                "ones; resume with the code that the run began with"
+            )
     if changed := changed_code(was.code or {}, job.code):
         warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
     return warnings

@@ -22,12 +22,14 @@ class Recorded:
             not recorded.
         version: The version of rayfl; None if not recorded.
         traces: The digests of the files that [participation] names.
+        weights: How each phase's 4-D weights are stored; empty if not recorded.
     """
 
     code: Mapping[str, str] | None
     data: Sequence[str]
     version: str | None = None
     traces: Sequence[str] = ()
+    weights: Sequence[str] = ()
 
 
 def recorded(folder: Path) -> Recorded:
@@ -43,7 +45,9 @@ def recorded(folder: Path) -> Recorded:
         own = environment["data"].get("digest")
         data = [own, *start.get("data", ())] if own else []
         traces = [trace["sha256"] for trace in environment.get("traces", ())]
-        return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"), traces)
+        models = [phase.get("model", {}) for phase in environment.get("phases", ())]
+        weights = [model["weights"] for model in models if "weights" in model]
+        return Recorded(environment.get("code"), data, environment.get("packages", {}).get("rayfl"), traces, weights)
 
 
 def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:

@@ -66,6 +66,11 @@ class InitialModel:
         """Length of the parameters' part, padding included."""
         return max(slot.end for slot in self.layout if slot.is_parameter)
 
+    @property
+    def memory_format(self) -> str:
+        """How 4-D tensors are stored, in PyTorch's words."""
+        return "channels_last" if self.channels_last else "contiguous"
+
     def handover(self, other: InitialModel, fresh_head: bool = False) -> Handover:
         """The tensors that this model takes over from another: those with the same name and shape.
 

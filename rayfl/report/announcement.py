@@ -48,6 +48,8 @@ def _phase_lines(job: Job) -> Iterator[str]:
     for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
+        if not workload.initial.channels_last:
+            yield f"note     {workload.network.name} or its task fails on channels-last weights, so they are contiguous"
         if phase.name in job.handovers:
             yield f"         from the previous phase: {job.handovers[phase.name].summary()}"
 

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rayfl.engine.job import Job
+from rayfl.planning.workload import Workload
 
 PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
@@ -49,9 +50,14 @@ def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, st
         "start": None if job.origin is None else dict(job.origin),
         "task": {"name": workload.task.name, "outputs": workload.num_outputs},
         "headline": asdict(job.headline),
-        "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
+        "model": _model(workload),
         "phases": _phases(job),
     }
+
+
+def _model(workload: Workload) -> dict[str, Any]:
+    initial = workload.initial
+    return {"name": workload.network.name, "vector_length": len(initial.vector), "weights": initial.memory_format}
 
 
 def _phases(job: Job) -> list[dict[str, Any]]:
@@ -60,7 +66,7 @@ def _phases(job: Job) -> list[dict[str, Any]]:
         {
             "name": phase.name,
             "task": {"name": workload.task.name, "outputs": workload.num_outputs},
-            "model": {"name": workload.network.name, "vector_length": len(workload.initial.vector)},
+            "model": _model(workload),
             "handover": asdict(job.handovers[phase.name]) if phase.name in job.handovers else None,
         }
         for phase, workload in zip(job.scenario.phases, job.workloads, strict=True)

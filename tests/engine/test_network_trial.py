@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import warnings
 from collections import deque
 from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 from pydantic import PrivateAttr
+from rich.console import Console
 from torch import nn
 from torch.nn import functional
+from torch.nn.utils import parameters_to_vector
 
+import rayfl
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local import TrainingBatch
+from rayfl.streams import torch_seed
 from rayfl.tasks.classification import Classification
-from tests.engine.scenes import prepared
+from tests.engine.scenes import prepared, run_on_hosts
 
 CLASSES, INPUTS = 3, 4
 
@@ -81,8 +89,9 @@ class Retaining(Recurrent):
 
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         own = Plain.hidden(self, x)
-        self.state = own if self.state is None or len(self.state) != len(own) else own + self.state
-        return own + 0 * self.state
+        own = own if self.state is None or len(self.state) != len(own) else own + self.state
+        self.state = own
+        return own
 
 
 class Annealed(Plain):
@@ -350,3 +359,163 @@ class Demanding(Classification):
 def test_an_objective_that_cannot_be_tried_on_two_samples_is_left_to_the_run() -> None:
     assert job(task=f"{__name__}:Demanding").workloads[0].num_outputs == CLASSES
     assert "'state' keeps state" in refusal(model="Recurrent", task=f"{__name__}:Demanding")
+
+
+OWNERS = np.arange(24) % 3
+
+
+def owned_pictures() -> dict[str, Any]:
+    x, y, *test = pictures()
+    return {"train": (x, y, OWNERS), "test": tuple(test)}
+
+
+def owned_rows() -> dict[str, Any]:
+    rng = np.random.default_rng(4)
+    x = rng.integers(1, 9, (36, 6))
+    y = (x[:, -1] + x[:, 0]) % CLASSES
+    return {"train": (x[:24], y[:24], OWNERS), "test": (x[24:], y[24:])}
+
+
+STEPS, LR = 3, 0.2
+
+
+def trained(model: Any, data: str, folder: Path, console: Console | None = None, **changes: Any) -> rayfl.Result:
+    """One round of FedAvg, in which every client takes three steps on all of its samples."""
+    local = {"epochs": STEPS, "batch_size": "full", "lr": LR}
+    phase = {"name": "p", "rounds": 1, "cohort": 1.0, "local": local}
+    tables = {"data": {"name": f"{__name__}:{data}"}, "model": model, "phases": [phase], **changes}
+    return rayfl.run(tables, backend="inline", out=folder, data_dir=folder, console=console or Console(quiet=True))
+
+
+def plainly_trained(
+    module: nn.Module, x: torch.Tensor, y: torch.Tensor, penalty: float = 0.0
+) -> dict[str, torch.Tensor]:
+    """The mean of the parameters that torch.optim.SGD gives for each of three equal clients."""
+    models = []
+    for client in range(3):
+        own, rows = copy.deepcopy(module), client == OWNERS
+        optimizer = torch.optim.SGD(own.parameters(), LR)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(own(x[rows]), y[rows])
+            torch.autograd.backward(loss + penalty * parameters_to_vector(own.parameters()).square().sum())
+            optimizer.step()
+        models.append(dict(own.named_parameters()))
+    return {name: torch.stack([model[name].detach() for model in models]).mean(0) for name in models[0]}
+
+
+def assert_close(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def first_built(make: type[nn.Module], *options: Any) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(torch_seed(0, "initial"))
+        return make(CLASSES, *options)
+
+
+class Causal(nn.Module):
+    """Attention with a mask of zeros and minus infinity."""
+
+    mask: torch.Tensor
+
+    def __init__(self, num_classes: int, width: int = 4) -> None:
+        super().__init__()
+        self.embedding, self.key, self.head = (
+            nn.Embedding(9, width),
+            nn.Linear(width, width),
+            nn.Linear(width, num_classes),
+        )
+        self.register_buffer("mask", torch.full((6, 6), -torch.inf).triu(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        own = self.embedding(x)
+        scores = self.key(own) @ own.transpose(1, 2) + self.mask
+        logits: torch.Tensor = self.head((scores.softmax(-1) @ own)[:, -1])
+        return logits
+
+
+@pytest.mark.usefixtures("no_picture")
+def test_a_network_with_an_infinite_mask_trains_as_in_pytorch_and_keeps_it(tmp_path: Path) -> None:
+    found = trained(f"{__name__}:Causal", "owned_rows", tmp_path).state_dict
+    x, y, _ = owned_rows()["train"]
+    assert_close(found, plainly_trained(first_built(Causal), torch.from_numpy(x), torch.from_numpy(y)))
+    assert torch.equal(found["mask"], torch.full((6, 6), -torch.inf).triu(1))
+
+
+class RunningMaximum(Plain):
+    largest: torch.Tensor
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.register_buffer("largest", torch.tensor(-torch.inf))
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        torch.maximum(self.largest, x.max(), out=self.largest)
+        return super().hidden(x / self.largest)
+
+
+def test_a_buffer_that_begins_with_infinities_and_changes_is_refused_by_name() -> None:
+    assert "buffer 'largest' begins with infinities or NaN and changes" in refusal(model="RunningMaximum")
+
+
+class Viewing(nn.Module):
+    """Weight standardisation as it is usually written, which needs contiguous weights."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__()
+        self.first, self.second, self.head = nn.Conv2d(1, 4, 3), nn.Conv2d(4, 5, 3), nn.Linear(5, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in (self.first, self.second):
+            w = layer.weight
+            x = functional.relu(functional.conv2d(x, w / w.view(len(w), -1).std(1).view(-1, 1, 1, 1)))
+        logits: torch.Tensor = self.head(x.mean((2, 3)))
+        return logits
+
+
+class Convolutions(Viewing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = functional.relu(self.second(functional.relu(self.first(x))))
+        logits: torch.Tensor = self.head(hidden.mean((2, 3)))
+        return logits
+
+
+PENALTY = 1e-2
+
+
+class Ridge(Classification):
+    name: str = "ridge"
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return super().objective(batch) + PENALTY * parameters_to_vector(batch.module.parameters()).square().sum()
+
+
+@pytest.mark.usefixtures("no_picture")
+@pytest.mark.parametrize(("kind", "task"), [(Viewing, "classification"), (Convolutions, f"{__name__}:Ridge")])
+def test_what_needs_contiguous_weights_trains_as_in_pytorch_and_this_is_said_and_recorded(
+    kind: type[nn.Module], task: str, tmp_path: Path
+) -> None:
+    console = Console(file=StringIO(), width=200)
+    result = trained(f"{__name__}:{kind.__name__}", "owned_pictures", tmp_path, console, task=task)
+    (x, y, _), _ = owned_pictures().values()
+    images, labels = torch.from_numpy(x).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(y)
+    penalty = PENALTY if kind is Convolutions else 0.0
+    assert_close(result.state_dict, plainly_trained(first_built(kind), images, labels, penalty))
+    said = console.file.getvalue()  # type: ignore[attr-defined]
+    assert f"note     {__name__}:{kind.__name__} or its task fails on channels-last weights, so they are conti" in said
+    environment = json.loads((result.directory / "environment.json").read_text())
+    assert environment["model"]["weights"] == environment["phases"][0]["model"]["weights"] == "contiguous"
+
+
+def test_weights_are_channels_last_where_that_works_and_contiguous_in_all_workers_where_it_does_not() -> None:
+    usual, contiguous = job("Convolutions", data="pictures"), job("Viewing", data="pictures")
+    assert [made.workloads[0].initial.memory_format for made in (usual, contiguous)] == ["channels_last", "contiguous"]
+    (first, _), (second, _) = run_on_hosts(contiguous, 1), run_on_hosts(contiguous, 2)
+    assert np.array_equal(first, second)
+
+
+def test_a_network_that_fails_on_contiguous_weights_as_well_is_refused_with_its_error() -> None:
+    with pytest.raises(ScenarioError, match=r"raised RuntimeError: .*mat1 and mat2 shapes cannot be multiplied"):
+        job("Plain", data="pictures")

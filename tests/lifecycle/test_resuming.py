@@ -280,6 +280,17 @@ def test_a_checkpoint_of_a_newer_version_is_an_error_and_not_skipped(tmp_path: P
     assert last.read_bytes() == before
 
 
+def test_a_run_does_not_go_on_with_weights_in_another_layout(tmp_path: Path) -> None:
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=2))
+    path = tmp_path / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["phases"][0]["model"]["weights"] = "contiguous"
+    path.write_text(json.dumps(environment))
+    with pytest.raises(rayfl.ScenarioError, match="began with contiguous weights, but your code now needs channels_la"):
+        run(tmp_path, resume=True)
+
+
 def test_a_finished_run_goes_on_for_more_rounds(tmp_path: Path) -> None:
     longer = [*SCENE["phases"][:-1], SCENE["phases"][-1] | {"rounds": 5}]
     whole = run(tmp_path / "whole", phases=longer)
