@@ -65,7 +65,7 @@ class StateStore(ABC):
         Returns:
             Reference for `read`.
         """
-        content = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        content = safetensors.numpy.save({name: np.asarray(array, order="C") for name, array in arrays.items()})
         digest = hashlib.sha256(content).hexdigest()
         stored = Stored(digest, f"{digest[:2]}/{digest}.safetensors")
         self._put(stored.place, content)

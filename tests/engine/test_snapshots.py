@@ -250,3 +250,17 @@ def test_a_state_that_is_damaged_or_missing_is_named(damage: str, tmp_path: Path
 def test_a_store_of_one_process_does_not_travel_to_another() -> None:
     with pytest.raises(RayflError, match="use a FolderStore with workers in other processes"):
         pickle.dumps(MemoryStore())
+
+
+def test_a_store_keeps_shape_and_type_of_numbers_and_flags() -> None:
+    store = MemoryStore()
+    arrays = {
+        "flag": np.array(True),
+        "count": np.array(2**40 + 1),
+        "rows": np.arange(6, dtype=np.int16).reshape(2, 3).T,
+    }
+    read = store.read(store.write(arrays))
+    assert {name: (array.shape, array.dtype) for name, array in read.items()} == {
+        name: (array.shape, array.dtype) for name, array in arrays.items()
+    }
+    assert all(np.array_equal(read[name], array) for name, array in arrays.items())
