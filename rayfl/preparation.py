@@ -13,6 +13,7 @@ from rayfl.data.store import ShardStore, build_store
 from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.frozen_parameters import frozen_parameters
+from rayfl.engine.initial_model import load_initial
 from rayfl.engine.job import Job
 from rayfl.engine.network_trial import build_checked
 from rayfl.engine.phase_checks import check_scenario
@@ -32,6 +33,7 @@ from rayfl.planning.workload import InitialModel, Workload
 from rayfl.privacy.clients.planning import plan_client_privacy
 from rayfl.privacy.samples.network_checks import Checked, check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy
+from rayfl.privacy.unhidden_buffers import check_discrete_buffers
 from rayfl.resolution import resolve
 from rayfl.start.chain import with_starts
 from rayfl.tasks.building import build_task, task_key
@@ -64,6 +66,7 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     checked: set[Checked] = set()
     plans = plan_phases(scenario)
     for plan, model, workload in zip(plans, models, workloads, strict=True):
+        check_discrete_buffers(plan, model, workload)
         check_network(plan, model, workload, checked)
     simulated = scenario.participation
     messages = [planned_messages(*parts) for parts in zip(plans, models, workloads, strict=True)] if simulated else ()
@@ -80,6 +83,8 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         check_client_statistics(workload, job.headlines[phase.name])
         check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
     check_bank_is_read(workloads)
+    for workload, model in zip(workloads, models, strict=True):
+        load_initial(model, workload.initial)  # checks may have changed buffers
     return job, models[-1]
 
 
@@ -110,8 +115,9 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     model = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
     vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
+    discrete = {name: values.numpy() for name, values in model.discrete().items()}
     frozen = frozen_parameters(model, store)
-    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last)
+    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

@@ -39,7 +39,8 @@ class Alone(Algorithm):
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Continues from the client's own model, which starts as the phase's first model."""
-        trained = yield from self.objective.relay(client, self.personal_model(client, model))
+        with client.discrete.apart("own model"):
+            trained = yield from self.objective.relay(client, self.personal_model(client, model))
         client.state["own model"] = trained
         return Answer(diagnostics={"clients": model.new_ones(1)}, trained=trained)  # not sent
 
@@ -47,6 +48,7 @@ class Alone(Algorithm):
         return True
 
     def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        client.discrete.take("own model")
         return client.state.get("own model", model)
 
     def client_state(self) -> Declaration:

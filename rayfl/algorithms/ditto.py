@@ -48,7 +48,8 @@ class Ditto(FedAvg):
         trained = yield from self.train(client, model)
         pull = Affine(quadratic=self.mu, centre=model[: client.num_params])
         start = client.state.get("personal", model)
-        client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
+        with client.discrete.apart("personal"):
+            client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
         return Answer(self.weight(client), delta=trained - model)
 
     def sample_requests(self) -> tuple[SampleRequest, ...]:
@@ -58,6 +59,7 @@ class Ditto(FedAvg):
         return True
 
     def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        client.discrete.take("personal")
         return client.state.get("personal", model)
 
     def client_state(self) -> Declaration:

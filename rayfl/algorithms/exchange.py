@@ -84,6 +84,7 @@ class Exchange:
         number: Position of the exchange in its round, from 0; set by the server.
         first_model: The phase's first global model, set by the server if the algorithm reads it.
         clip_norm: The norm bound of an answer under client-level DP (`phases.N.dp`), set by the server.
+        discrete: The integer and boolean buffers of the global model, by name, set by the server.
 
     Example:
         >>> import numpy as np
@@ -111,6 +112,7 @@ class Exchange:
         self.number = 0
         self.first_model: np.ndarray | None = None
         self.clip_norm: float | None = None
+        self.discrete: Mapping[str, np.ndarray] = {}
 
 
 class Answer:

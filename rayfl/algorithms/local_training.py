@@ -33,7 +33,8 @@ class LocalTrainingAlgorithm(Algorithm):
         buffers: The batch norm buffers that a client starts from. `average`: the server's, which are the mean of what
             clients returned (MOON, NIID-Bench). `keep`: the client's own from its last update, which are never sent
             (FedBN). `reset`: the network's initial ones. The server always averages the returned buffers for
-            evaluation.
+            evaluation. Integers and flags are not averaged: the server takes those of the participant with most
+            samples.
 
     Example:
         >>> from rayfl.algorithms import Answer, Exchange, LocalTrainingAlgorithm
@@ -108,6 +109,7 @@ class LocalTrainingAlgorithm(Algorithm):
             penalty.after_training(client, trained)
         if self.buffers == "keep":
             client.state["buffers"] = trained[client.num_params :]
+            client.discrete.keep("buffers")
         return trained
 
     def step_gradient(self, client: ClientContext, step: TrainingStep) -> torch.Tensor:
@@ -130,6 +132,10 @@ class LocalTrainingAlgorithm(Algorithm):
         """Returns the model vector with the buffers that the client starts from, as `buffers` says."""
         if self.buffers == "average":
             return model
+        if self.buffers == "reset":
+            client.discrete.reset()
+        else:
+            client.discrete.take("buffers")
         own = client.initial_buffers if self.buffers == "reset" else client.state.get("buffers")
         if own is None:
             return model

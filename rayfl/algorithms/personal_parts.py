@@ -52,7 +52,8 @@ class PersonalParts(FedAvg):
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains with the client's own part; answers with the change of everything else."""
-        trained = yield from self.train_parts(client, self.personal_model(client, model))
+        with client.discrete.apart("own part", self.stays_local):
+            trained = yield from self.train_parts(client, self.personal_model(client, model))
         own = client.places_of(self.stays_local)
         client.state["own part"] = trained[own]
         return Answer(self.weight(client), trained=trained, shared=(trained - model) * ~own)
@@ -76,6 +77,7 @@ class PersonalParts(FedAvg):
         return True
 
     def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        client.discrete.take("own part", self.stays_local)
         own = client.state.get("own part")
         if own is None:
             return model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -61,6 +61,8 @@ class ServerState:
         layout: Position of each tensor in the model vector.
         eval_model: The model to evaluate, export and pass to the next phase; None for the global model.
         scalars: Scalars that the round has reported.
+        discrete: The integer and boolean buffers of the global model, by name, which are not averaged: those of the
+            participant with most samples. Replace the arrays, never change them in place.
 
     Example:
         >>> import numpy as np
@@ -80,6 +82,7 @@ class ServerState:
     layout: Sequence[Slot] = ()
     eval_model: np.ndarray | None = None
     scalars: dict[str, float] = field(default_factory=dict)
+    discrete: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def staged(self) -> ServerState:
         """Returns a copy for a round to work on."""

@@ -13,7 +13,7 @@ import torch
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.fingerprint.recorded import changed_code
 from rayfl.models.flat import FlatModel
 from rayfl.planning.phase_plan import has_fresh_head
@@ -45,14 +45,22 @@ class OpenedRun:
 
         Raises:
             DataError: The model was not kept.
+            ScenarioError: It differs from a newly built network in more than a vector: in integers or flags.
         """
         workload = self.workload(round)
-        if not round:
+        if not round and not workload.initial.discrete:
             return np.array(workload.initial.vector)
-        self.folder.check_kept([round])
         model = flat_model(self.job.scenario, workload)
-        with reading(self.folder.kept[round], "as the model of the run"):
-            model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
+        if round:
+            self.folder.check_kept([round])
+            with reading(self.folder.kept[round], "as the model of the run"):
+                model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
+        built = model.initial_discrete()
+        if changed := [name for name, value in model.discrete().items() if not torch.equal(value, built[name])]:
+            raise ScenarioError(
+                f"'{self.folder.path}': training or [start] changed the integer or boolean buffer '{changed[0]}', and "
+                "analyses move models as vectors without such buffers; analyse a run of a network without them"
+            )
         return model.vector.numpy()
 
     def received(self, round: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from rayfl.engine.calls import Call
 from rayfl.engine.job import Job
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import ResourceError
+from rayfl.models.discrete import SentModel, copied, joined, split
 from rayfl.planning.events import Event, RoundSettled
 
 
@@ -115,7 +116,7 @@ class Attempt:
         # in another thread: the signal may have interrupted this one in the middle of a Ray call
         Thread(target=self.actors.scheduler.call, args=["interrupt"]).start()
 
-    def committed(self, last: int | None) -> tuple[int, np.ndarray]:
+    def committed(self, last: int | None) -> tuple[int, SentModel]:
         """See `Server.committed`.
 
         Raises:
@@ -124,7 +125,9 @@ class Attempt:
         ref = self.actors.server.call("committed", last)
         deque(self._watched(ref, Call(ref, self.actors.server.name)), maxlen=0)
         round, model = self._get(ref)
-        return round, np.array(model)  # Ray returns a view of shared memory, which ends with the actors
+        vector, discrete = split(model)
+        # Ray returns views of shared memory, which ends with the actors
+        return round, joined(np.array(vector), copied(discrete))
 
     def suspect(self, deaths: Mapping[int, int]) -> None:
         """Makes hosts announce each client before they train it, and passes on earlier counts of deaths to the server.

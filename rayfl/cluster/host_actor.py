@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import ray
 from ray.exceptions import RayError
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.scoring import Score
     from rayfl.engine.state_store import StateStore, StoredState
+    from rayfl.models.discrete import SentModel
     from rayfl.planning.events import Evaluated
     from rayfl.planning.round_index import RoundIndex
     from rayfl.planning.slices import Slice
@@ -103,9 +103,9 @@ class HostActor:
         self,
         round_index: RoundIndex,
         clients: Sequence[int],
-        model: np.ndarray,
+        model: SentModel,
         committed: Mapping[int, int] | None,
-    ) -> tuple[np.ndarray, UpdateReport]:
+    ) -> tuple[SentModel, UpdateReport]:
         return self._opened.relay(round_index, clients, model, committed)
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
@@ -123,7 +123,7 @@ class HostActor:
     def evaluate(
         self,
         round_index: RoundIndex,
-        model: np.ndarray,
+        model: SentModel,
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None,
     ) -> list[Score]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-
 from rayfl.cluster.attempt import Attempt
 from rayfl.cluster.ray_log import RayLog
 from rayfl.config.scenario import Scenario
 from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.server import BEFORE
+from rayfl.engine.server import BEFORE, stored_model
 from rayfl.engine.state_store import DamagedStateError, StateStore
+from rayfl.models.discrete import SentModel
 
 
 class LastSnapshots:
@@ -58,8 +57,8 @@ class LastSnapshots:
                 self._log.write(f"the snapshot of round {self._snapshots[-1].index.round} cannot be used: {error}")
                 self._snapshots.pop()
 
-    def model(self) -> tuple[int, np.ndarray] | None:
-        """The round of the latest snapshot and its model, float32 [parameters]; None without a snapshot.
+    def model(self) -> tuple[int, SentModel] | None:
+        """The round of the latest snapshot and its model; None without a snapshot.
 
         Raises:
             DamagedStateError: The snapshot is damaged.
@@ -67,5 +66,4 @@ class LastSnapshots:
         if not self._snapshots or self.store is None:
             return None
         snapshot = self._snapshots[-1]
-        arrays = self.store.read(snapshot.server.latest.stored)
-        return snapshot.index.round, arrays.get("eval_model", arrays["model"])
+        return snapshot.index.round, stored_model(self.store, snapshot.server.latest.stored)

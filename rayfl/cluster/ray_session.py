@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
-import numpy as np
-
 from rayfl.cluster import growth
 from rayfl.cluster.actors import KeptActors
 from rayfl.cluster.attempt import Attempt
@@ -22,6 +20,7 @@ from rayfl.engine.job import Job, Session
 from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.state_store import DamagedStateError, StateStore
 from rayfl.errors import LostError, ResourceError
+from rayfl.models.discrete import SentModel
 from rayfl.planning.events import (
     BudgetSpent,
     Evaluated,
@@ -70,7 +69,7 @@ class RaySession:
         self._last_reported = 0
         self._latest: Event | None = None
         self._unreported: list[Event] = []
-        self._final: tuple[int, np.ndarray] | None = None
+        self._final: tuple[int, SentModel] | None = None
         self._began = self._began_again = self._asked = time.monotonic()
         self._attempt = self._first_attempt()
 
@@ -133,7 +132,7 @@ class RaySession:
             if not self._snapshots.any():
                 raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
 
-    def committed(self) -> tuple[int, np.ndarray]:
+    def committed(self) -> tuple[int, SentModel]:
         """See `Session.committed`; if the server is lost for good, the model of the last snapshot."""
         while self._final is None:
             try:
@@ -156,7 +155,7 @@ class RaySession:
                 self._kept.discard()
                 time.sleep(chance.pause_s)
 
-    def _committed(self) -> tuple[int, np.ndarray]:
+    def _committed(self) -> tuple[int, SentModel]:
         return self._attempt.committed(self._last_reported if self._job.settles else None)
 
     def _next(self) -> Event | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import ray
 
 from rayfl.cluster.deadly_clients import DeadlyClients
@@ -17,13 +16,14 @@ if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.state_store import StateStore, Stored
+    from rayfl.models.discrete import SentModel
     from rayfl.planning.phase_plan import Protection
     from rayfl.planning.round_index import RoundIndex
     from rayfl.planning.workload import Workload
 
 WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Protection]]"]
 
-ModelBox = list["ray.ObjectRef[np.ndarray]"]
+ModelBox = list["ray.ObjectRef[SentModel]"]
 
 
 class ServerActor:
@@ -54,8 +54,8 @@ class ServerActor:
         self._given, self._deadly = (run, models.workloads), DeadlyClients()
         self._server = Started("the server", make)
 
-    def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
-        return self._server.get().begin(round_index, cohort)
+    def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
+        return self._server.get().begin(round_index, cohort, last)
 
     def receive(
         self, round_index: RoundIndex, discounts: Sequence[float] | None, *parts: HostAnswers
@@ -65,7 +65,7 @@ class ServerActor:
     def mix(self, round_index: RoundIndex, began: int, share: float, part: HostAnswers) -> Mapping[str, float]:
         return self._server.get().mix(round_index, began, share, part)
 
-    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
+    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: SentModel) -> None:
         self._server.get().adopt(round_index, weights, *models)
 
     def keep(self, round_index: RoundIndex) -> None:
@@ -74,16 +74,16 @@ class ServerActor:
     def commit(self, round_index: RoundIndex, open_rounds: Collection[int]) -> None:
         self._server.get().commit(round_index, open_rounds)
 
-    def committed(self, last: int | None) -> tuple[int, np.ndarray]:
+    def committed(self, last: int | None) -> tuple[int, SentModel]:
         return self._server.get().committed(last)
 
-    def model_after(self, round_index: RoundIndex) -> np.ndarray:
+    def model_after(self, round_index: RoundIndex) -> SentModel:
         return self._server.get().model_after(round_index)
 
-    def model_for(self, phase: int) -> np.ndarray:
+    def model_for(self, phase: int) -> SentModel:
         return self._server.get().model_for(phase)
 
-    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: np.ndarray) -> None:
+    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: SentModel) -> None:
         self._server.get().snapshot(round_index, store, *models)
 
     def written(self, round_index: RoundIndex, wait: bool) -> ServerSnapshot | None:
@@ -92,14 +92,14 @@ class ServerActor:
     def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
         self._server.get().restore(snapshot, store)
 
-    def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
+    def stored_model(self, store: StateStore, stored: Stored) -> SentModel:
         return self._server.get().stored_model(store, stored)
 
     def given(self) -> tuple[GivenRun, WorkloadsBox]:
         """The run and the data for hosts, even if the server itself failed to begin the run."""
         return self._given
 
-    def hold(self, model: np.ndarray) -> ModelBox:
+    def hold(self, model: SentModel) -> ModelBox:
         """Stores a copy of a model under a reference that this process owns and that has no lineage.
 
         The copy is on this node, the driver's, so it survives the loss of other nodes.

@@ -11,6 +11,7 @@ from rayfl.engine.committed_rounds import KEPT, CommittedRounds
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import LostError, RayflError
+from rayfl.local.client_state import BESIDE
 from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
@@ -120,7 +121,7 @@ class ClientStates:
         for client in clients:
             for scope, kept in self._kept.items():
                 # a name that this phase does not declare belongs to an earlier one, with scope `run`
-                own = {name: value for name, value in staged[client].items() if scopes.get(name, "run") == scope}
+                own = {name: value for name, value in staged[client].items() if _scope(name, scopes) == scope}
                 if own or scope in declared:
                     kept[client] = own
         for round in [round for round in self._staged if round <= round_index.round]:
@@ -201,6 +202,10 @@ class ClientStates:
             f"the state of client {client} is out of order: its worker already has the state after round {held}, but "
             f"this call expects {expected}; a schedule must commit a client's rounds in order"
         )
+
+
+def _scope(name: str, scopes: Mapping[str, Scope]) -> Scope:
+    return scopes.get(name) or scopes.get(name.partition(BESIDE)[0], "run")
 
 
 def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:

@@ -15,6 +15,7 @@ from rayfl.errors import ClientError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, UpdatePlan
+from rayfl.local.discrete_buffers import Values
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
@@ -77,12 +78,15 @@ class ExchangeUpdates:
         self._errors = UpdateErrors(host, plan.phase.name, round_index.round)
         self._errors_of_pool = UpdateErrors(host, plan.phase.name, round_index.round, _NO_CLIENT[asked])
 
-    def run(self, group: Sequence[int], update: Callable[[ClientContext], ClientUpdate[T]]) -> list[T]:
+    def run(
+        self, group: Sequence[int], update: Callable[[ClientContext], ClientUpdate[T]], discrete: Values
+    ) -> list[T]:
         """Runs the updates of clients that may train at once, and stages the states that they leave.
 
         Args:
             group: The clients' numbers, or only the number of a pool of samples.
             update: Begins a client's update.
+            discrete: The integer and boolean buffers that they begin with.
 
         Returns:
             The updates' results.
@@ -94,7 +98,7 @@ class ExchangeUpdates:
         errors, clients = self._errors_of_pool if pool else self._errors, []
         for client in group:
             with errors.of_client(client):
-                clients.append(self._context(client))
+                clients.append(self._context(client, discrete))
         try:
             results = self._resident.run(clients, update, errors)
         except ClientError as error:
@@ -110,7 +114,7 @@ class ExchangeUpdates:
         why = self._resident.not_finite(error.client) if error.diverged and not hidden else ""
         return ClientError(error.client, error.host, error.phase, error.round, why, who=error.who) if why else error
 
-    def _context(self, client: int) -> ClientContext:
+    def _context(self, client: int, discrete: Values) -> ClientContext:
         plan, resident, kept = self._plan, self._resident, {}
         if self._declared:
             device = resident.model.vector.device
@@ -121,4 +125,6 @@ class ExchangeUpdates:
             ClientStreams(self._seed, plan.number, self._round_index.round, self._exchange, client),
             ClientState(kept, frozenset(self._declared)),
             plan.noise_multiplier(client) if self._update.local.dp else None,
+            discrete,
+            plan.hidden_by,
         )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import torch
 
 from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
+from rayfl.config.asynchronous import AsynchronousPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.device_copy import to_tensor
 from rayfl.data.pools import Pool, pool_number
@@ -19,7 +19,7 @@ from rayfl.engine.exchange_updates import ExchangeUpdates
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.outgoing_answer import add_diagnostics, apply_transforms, check_lengths
 from rayfl.engine.platform_facts import platform_facts, processor_name
-from rayfl.engine.reduction import HostAnswers, Reduction
+from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.engine.snapshot_writer import SnapshotWriter
@@ -27,8 +27,10 @@ from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.threads import use_threads
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
+from rayfl.local.discrete_buffers import Values, as_arrays, on_device
 from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate
+from rayfl.models.discrete import SentModel, joined, split
 from rayfl.planning.events import Evaluated
 from rayfl.planning.phase_plan import Protection, plan_phases
 from rayfl.planning.round_index import RoundIndex
@@ -108,8 +110,10 @@ class Host:
         send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
         first_model = exchange.first_model
         shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
-        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each)
+        ordered = isinstance(plan.phase, AsynchronousPhase)
+        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each, ordered)
         report, hiding = ReportBuilder(), plan.hiding
+        discrete = on_device(exchange.discrete, self._device)
         down = exchange.down if shared is None else (*exchange.down, "model")
         usual = sizes.traffic(down, exchange.up)
 
@@ -125,13 +129,15 @@ class Host:
             if hiding:
                 hide_answer(hiding, answer, exchange.clip_norm or hiding.clip_norm, client.num_params, client.streams)
             reduction.add(client.id, answer)
+            if client.discrete.values and not plan.hidden_by:
+                reduction.leave(_left(client, round_index))
             report.add(client, sizes.traffic(down, exchange.up, *saved) if any(saved) else usual)
             return answer
 
         updates = self._updates(round_index, exchange.number, shared, committed)
         for group in groups:
             self._begins(group)
-            updates.run(group, update)
+            updates.run(group, update, discrete)
         return reduction.result(), report.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
@@ -154,32 +160,35 @@ class Host:
         def update(client: ClientContext) -> ClientUpdate[None]:
             client.sent = tuple(send)
             reduction.add(client.id, (yield from answer_of(exchange, client, send)))
+            if client.discrete.values:
+                reduction.leave(_left(client, round_index))
             if client.scalars:
                 raise RayflError("it reports scalars of a client, but no client takes part; put them into its Answer")
             report.charge(client)
 
         store = self._residents[round_index.phase].workload.store
         pool: Pool = "server" if exchange.at == "server" else "nobody"
-        self._updates(round_index, exchange.number).run([pool_number(pool, store.num_clients)], update)
+        discrete = on_device(exchange.discrete, self._device)
+        self._updates(round_index, exchange.number).run([pool_number(pool, store.num_clients)], update, discrete)
         return reduction.result(), report.result()
 
     def relay(
         self,
         round_index: RoundIndex,
         clients: Sequence[int],
-        model: np.ndarray,
+        model: SentModel,
         committed: Mapping[int, int] | None = None,
-    ) -> tuple[np.ndarray, UpdateReport]:
+    ) -> tuple[SentModel, UpdateReport]:
         """Runs a segment of a relay: each client trains from what the previous one produced.
 
         Args:
             round_index: Position of the round within the scenario.
             clients: The segment, in order.
-            model: float32 [length of the model], the model that the first client starts from.
+            model: The model that the first client starts from.
             committed: As for `answer`.
 
         Returns:
-            The last client's model vector, and a report on the updates.
+            The last client's model, and a report on the updates.
 
         Raises:
             ClientError: The first client update that failed.
@@ -189,8 +198,12 @@ class Host:
         messages: tuple[Part, ...] = () if plan.phase.pool else ("model",)  # training on pooled samples sends nothing
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
         hiding = plan.hiding
+        received, discrete = split(model)
+        vector = to_tensor(received, slice(None), self._device)
+        values: Values = on_device(discrete, self._device)
 
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
+            nonlocal values
             client.sent = (vector,)
             left = yield from algorithm.relay(client, vector)
             if left.shape != vector.shape or not all_finite(left):
@@ -198,14 +211,14 @@ class Host:
             if not left.is_floating_point():
                 raise RayflError(f"its update returned a model of dtype {left.dtype}; return floating point numbers")
             report.add(client, traffic)
+            values = client.discrete.values
             return hidden_model(hiding, vector, left, client.streams) if hiding else left
 
-        vector = to_tensor(model, slice(None), self._device)
         updates = self._updates(round_index, committed=committed)
         for client in clients:
             self._begins([client])
-            (vector,) = updates.run([client], update)
-        return vector.cpu().numpy(), report.result()
+            (vector,) = updates.run([client], update, values)
+        return joined(vector.cpu().numpy(), as_arrays(values)), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         """Keeps the states that these clients' updates left, once the round is over."""
@@ -234,15 +247,15 @@ class Host:
     def evaluate(
         self,
         round_index: RoundIndex,
-        model: np.ndarray,
+        model: SentModel,
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None = None,
     ) -> list[Score]:
-        """Scores a model vector on slices of held-out samples.
+        """Scores a model on slices of held-out samples.
 
         Args:
             round_index: The round that the model is from.
-            model: float32 [length of the model].
+            model: The model.
             slices: The slices.
             committed: As for `answer`.
 
@@ -281,3 +294,7 @@ class Host:
             round_index.lr(self._scenario, self._plans[round_index.phase].local(exchange)),
             resident, self._states, self._index, sizes.num_params, first_model, committed,
         )  # fmt: skip
+
+
+def _left(client: ClientContext, round_index: RoundIndex) -> LeftBuffers:
+    return LeftBuffers(client.id, round_index.round, client.num_samples, as_arrays(client.discrete.values))

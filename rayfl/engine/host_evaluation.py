@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-import numpy as np
 import torch
 
 from rayfl.config.scenario import Scenario
@@ -20,8 +19,10 @@ from rayfl.interruption import is_of_user_code
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, UpdatePlan
+from rayfl.local.discrete_buffers import Values, on_device
 from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.models.discrete import SentModel, split
 from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice
@@ -53,26 +54,29 @@ class HostEvaluation:
         self._plans, self._residents, self._states = plans, residents, states
 
     def scores(
-        self, round_index: RoundIndex, model: np.ndarray, slices: Sequence[Slice], committed: Mapping[int, int] | None
+        self, round_index: RoundIndex, model: SentModel, slices: Sequence[Slice], committed: Mapping[int, int] | None
     ) -> list[Score]:
-        """Scores a model vector on slices; see `Host.evaluate`."""
-        vector = to_tensor(model, slice(None), self._device)
+        """Scores a model on slices; see `Host.evaluate`."""
+        received, beside = split(model)
+        vector, discrete = to_tensor(received, slice(None), self._device), on_device(beside, self._device)
         personal: list[Score] = []
         if scores_personal_models(self._scenario, self._plans[round_index.phase]):
             own = [part for part in slices if part.client >= 0]
-            personal = self._of_personal_models(round_index, vector, own, committed)
+            personal = self._of_personal_models(round_index, vector, discrete, own, committed)
             slices = [part for part in slices if part.client < 0]
-        shared = self._of_global_model(round_index, vector, [part for part in slices if not part.personalized])
-        return (
-            personal + shared + [self._personalized(round_index, vector, part) for part in slices if part.personalized]
-        )
+        common = [part for part in slices if not part.personalized]
+        shared = self._of_global_model(round_index, vector, discrete, common)
+        after_training = [part for part in slices if part.personalized]
+        return personal + shared + [self._personalized(round_index, vector, discrete, part) for part in after_training]
 
-    def _of_global_model(self, round_index: RoundIndex, vector: torch.Tensor, slices: Sequence[Slice]) -> list[Score]:
+    def _of_global_model(
+        self, round_index: RoundIndex, vector: torch.Tensor, discrete: Values, slices: Sequence[Slice]
+    ) -> list[Score]:
         resident = self._residents[round_index.phase]
         try:
             with device_limits_explained():
-                resident.model.load(vector)
-                return [resident.score(part) for part in slices]
+                resident.model.load(vector, discrete)
+                return [resident.score(part, vector, discrete) for part in slices]
         except RayflError:
             raise
         except BaseException as error:  # a user's network may raise anything
@@ -84,6 +88,7 @@ class HostEvaluation:
         self,
         round_index: RoundIndex,
         vector: torch.Tensor,
+        discrete: Values,
         slices: Sequence[Slice],
         committed: Mapping[int, int] | None,
     ) -> list[Score]:
@@ -98,18 +103,19 @@ class HostEvaluation:
                 kept = self._states.kept(client_id, plan.number, expected, self._device)
                 streams = ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id)
                 state = ClientState(kept, frozenset(plan.client_state))
-                client = resident.context(client_id, update, streams, state)
+                client = resident.context(client_id, update, streams, state, discrete=discrete)
                 personal = plan.algorithm.personal_model(client, vector)
                 if personal.shape != vector.shape or not all_finite(personal):
                     raise RayflError(
                         "its personal_model must return a model: a vector of the same length, with finite values only"
                     )
-                resident.model.load(personal)
-                scores += [resident.score(part) for part in parts]
+                own = client.discrete.values
+                resident.model.load(personal, own)
+                scores += [resident.score(part, personal, own) for part in parts]
                 client.close()
         return scores
 
-    def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, part: Slice) -> Score:
+    def _personalized(self, round_index: RoundIndex, vector: torch.Tensor, discrete: Values, part: Slice) -> Score:
         """Scores the model after local training on the client's samples, with random streams that no phase uses."""
         resident = self._residents[round_index.phase]
         local = resident.workload.evaluation.personalize
@@ -122,7 +128,9 @@ class HostEvaluation:
 
         errors = UpdateErrors(self._host, "personalisation", round_index.round)
         with errors.of_client(part.client):
-            client = resident.context(part.client, UpdatePlan(local, local.lr, train=(local.train,)), streams)
+            update_plan = UpdatePlan(local, local.lr, train=(local.train,))
+            client = resident.context(part.client, update_plan, streams, discrete=discrete)
             (trained,) = resident.run([client], update, errors)
-            resident.model.load(trained)
-            return resident.score(part)
+            own = client.discrete.values
+            resident.model.load(trained, own)
+            return resident.score(part, trained, own)

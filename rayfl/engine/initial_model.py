@@ -14,10 +14,11 @@ from rayfl.config.section import Named
 from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
+from rayfl.local.discrete_buffers import on_device
 from rayfl.models.building import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
-from rayfl.planning.workload import Workload
+from rayfl.planning.workload import InitialModel, Workload
 from rayfl.streams import torch_seed
 
 TORCH_GLOBALS = threading.RLock()
@@ -65,8 +66,13 @@ def model_as_built(scenario: Scenario, workload: Workload, device: torch.device,
 def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
     """Returns a workload's initial model on the CPU."""
     model = model_as_built(scenario, workload, torch.device("cpu"))
-    model.load(torch.from_numpy(np.array(workload.initial.vector)))
+    load_initial(model, workload.initial)
     return model
+
+
+def load_initial(model: FlatModel, initial: InitialModel) -> None:
+    """Loads an initial model, which trials of the network may have changed."""
+    model.load(torch.from_numpy(np.array(initial.vector)), on_device(initial.discrete, torch.device("cpu")))
 
 
 def _named_inputs_as_keywords(

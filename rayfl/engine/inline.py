@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from rayfl.engine.backend import Ref
 from rayfl.engine.device import settings_restored
 from rayfl.engine.host import Host
@@ -17,6 +15,7 @@ from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state_store import StateStore
+from rayfl.models.discrete import SentModel
 from rayfl.planning.events import Event
 from rayfl.privacy.charges import Charges
 
@@ -85,7 +84,7 @@ class InlineSession:
         """Runs the scenario to its end, and yields its events."""
         return self._scheduler.run()
 
-    def committed(self) -> tuple[int, np.ndarray]:
+    def committed(self) -> tuple[int, SentModel]:
         """Returns the number of the last committed round and the model to evaluate."""
         return self._server.committed()
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.models.discrete import SentModel
 from rayfl.models.tensor_names import listed
 from rayfl.planning.client_mechanism import ClientPlan
 from rayfl.planning.device_profiles import DeviceProfiles
@@ -158,7 +157,7 @@ class Session(Protocol):
     def events(self) -> Iterator[Event]:
         """Runs the scenario to its end, and yields its events."""
 
-    def committed(self) -> tuple[int, np.ndarray]:
+    def committed(self) -> tuple[int, SentModel]:
         """The number of the last committed round, 0 before the first, and its model to evaluate.
 
         If rounds settle (`Job.settles`), this is the round whose events are being handled.

@@ -17,8 +17,10 @@ class MessageSizes:
 
     Attributes:
         num_params: Values of all parameters that the phase trains.
-        num_buffers: Values of the buffers that are sent, such as batch norm's statistics, and of modules that follow
-            others.
+        num_buffers: Values of the floating-point buffers that are sent, such as batch norm's statistics, and of modules
+            that follow others.
+        num_discrete: Values of the integer and boolean buffers that are sent.
+        discrete_bits: Their size.
     """
 
     def __init__(
@@ -43,6 +45,13 @@ class MessageSizes:
         sent = [slot for slot in changing if slot.name not in kept]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
         self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
+        beside = [
+            value
+            for name, value in model.initial_discrete().items()
+            if buffers_are_sent and (selection is None or name in selection.tensors) and name not in stays_local
+        ]
+        self.num_discrete = sum(value.numel() for value in beside)
+        self.discrete_bits = 8 * sum(value.nbytes for value in beside)
 
     @classmethod
     def of(cls, plan: PhasePlan, model: FlatModel, frozen: Collection[str]) -> MessageSizes:
@@ -52,7 +61,7 @@ class MessageSizes:
 
     def values(self, parts: Sequence[Part]) -> int:
         """Returns the number of values in a message of these parts."""
-        sizes = {"model": self.num_params + self.num_buffers, "params": self.num_params}
+        sizes = {"model": self.num_params + self.num_buffers + self.num_discrete, "params": self.num_params}
         return sum(part if isinstance(part, int) else sizes[part] for part in parts)
 
     def traffic(self, down: Sequence[Part], up: Sequence[Part], saved_values: int = 0, saved_bits: int = 0) -> Traffic:
@@ -65,10 +74,16 @@ class MessageSizes:
             saved_bits: Bits that transforms saved.
         """
         down_values, up_values = self.values(down), self.values(up)
+        # of every model that is sent, what its integers and flags take beyond floats, which may be less than nothing
+        beyond = self.discrete_bits - self.num_discrete * FLOAT_BITS
+        down_bits, up_bits = (
+            values * FLOAT_BITS + parts.count("model") * beyond
+            for values, parts in ((down_values, down), (up_values, up))
+        )
         return Traffic(
             transfers=sum(not isinstance(part, int) for part in (*down, *up)),
             down_values=down_values,
             up_values=up_values - saved_values,
-            down_bytes=down_values * FLOAT_BITS // 8,
-            up_bytes=-(-(up_values * FLOAT_BITS - saved_bits) // 8),
+            down_bytes=down_bits // 8,
+            up_bytes=-(-(up_bits - saved_bits) // 8),
         )

@@ -14,6 +14,7 @@ from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum
 from rayfl.engine.maximum import Maximum, combine_maxima
 from rayfl.errors import RayflError
 from rayfl.local.finite import all_finite
+from rayfl.models.discrete import Discrete
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +36,23 @@ class OneAnswer:
 
 
 @dataclass(frozen=True)
+class LeftBuffers:
+    """The integer and boolean buffers that a client update left.
+
+    Attributes:
+        client: The client's number.
+        round: The round in which the update began.
+        num_samples: The client's number of training samples.
+        values: The values by name.
+    """
+
+    client: int
+    round: int
+    num_samples: int
+    values: Discrete
+
+
+@dataclass(frozen=True)
 class HostAnswers:
     """One host's message to the server for its part of the cohort.
 
@@ -47,6 +65,8 @@ class HostAnswers:
         sums: Plain sums, including diagnostics.
         maxima: Elementwise maxima, float64.
         each: The answers one by one, in order of arrival.
+        left: The integer and boolean buffers of the client with most samples, or of every client if the order of their
+            answers decides; empty if the network has none, or if differential privacy hides clients.
     """
 
     count: int
@@ -55,6 +75,7 @@ class HostAnswers:
     sums: dict[str, PartialSum]
     maxima: dict[str, np.ndarray]
     each: tuple[OneAnswer, ...] = ()
+    left: tuple[LeftBuffers, ...] = ()
 
 
 class Reduction:
@@ -63,9 +84,12 @@ class Reduction:
     Args:
         fraction_bits: See `ExactSum`.
         each: Whether to keep the answers' values one by one instead of summing them.
+        ordered: Whether the order of the answers decides whose integer and boolean buffers count.
     """
 
-    def __init__(self, fraction_bits: int, each: bool = False) -> None:
+    def __init__(self, fraction_bits: int, each: bool = False, ordered: bool = False) -> None:
+        self._left: list[LeftBuffers] = []
+        self._ordered = ordered
         self._bits, self._count, self._weight = fraction_bits, 0, 0
         self._totals: dict[str, ExactSum] = {}
         self._sums: dict[str, ExactSum] = {}
@@ -113,6 +137,10 @@ class Reduction:
             self._maxima[name].add(values.flatten())
         self._count += 1
 
+    def leave(self, left: LeftBuffers) -> None:
+        """Adds the integer and boolean buffers that one client's update left."""
+        self._left = [*self._left, left] if self._ordered else [of_largest([*self._left, left])]
+
     def result(self) -> HostAnswers:
         """Returns the message to the server."""
         return HostAnswers(
@@ -122,7 +150,13 @@ class Reduction:
             {name: total.partial() for name, total in self._sums.items()},
             {name: largest.partial() for name, largest in self._maxima.items()},
             tuple(self._each or ()),
+            tuple(self._left),
         )
+
+
+def of_largest(left: Sequence[LeftBuffers]) -> LeftBuffers:
+    """Returns the buffers of the client with most samples, of several the one with the lowest number."""
+    return max(left, key=lambda one: (one.num_samples, -one.client))
 
 
 def _kept(name: str, values: torch.Tensor) -> np.ndarray:

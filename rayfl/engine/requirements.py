@@ -77,7 +77,8 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
             f"{where} requests losses and gradients, which leave out the training objective that task '{task.name}' "
             "defines; use an algorithm that only trains, such as 'fedavg'"
         )
-    if "buffers" in requirements and not any(buffer.is_floating_point() for buffer in network.buffers()):
+    averaged = any(buffer.is_floating_point() for buffer in network.buffers())
+    if "buffers" in requirements and not averaged and not workload.initial.discrete:
         raise ScenarioError(
             f"{where}: 'buffers' has no effect, since model {type(network).__name__} has none; leave it out"
         )

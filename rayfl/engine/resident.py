@@ -28,6 +28,7 @@ from rayfl.errors import DataError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
+from rayfl.local.discrete_buffers import Values
 from rayfl.local.requests import ClientUpdate
 from rayfl.planning.headline import headline_of
 from rayfl.planning.phase_plan import PhasePlan
@@ -78,6 +79,8 @@ class Resident:
         streams: ClientStreams,
         state: ClientState | None = None,
         noise_multiplier: float | None = None,
+        discrete: Values | None = None,
+        hidden_by: str = "",
     ) -> ClientContext:
         """Returns a client's view of its update; see `ClientFacts`. Without `state` it keeps nothing."""
         num_samples = self._source.num_samples(client)
@@ -88,6 +91,8 @@ class Resident:
             streams,
             ClientState({}, frozenset()) if state is None else state,
             noise_multiplier,
+            discrete,
+            hidden_by,
         )
         return ClientContext(plan, facts, self._trained)
 
@@ -104,8 +109,8 @@ class Resident:
         """What of a client's samples is not finite, if the data could not be checked before the run; else ""."""
         return self._source.not_finite(self._source.set_of(client), self._source.shard(client))
 
-    def score(self, part: Slice) -> Score:
-        """Scores the resident model on a slice.
+    def score(self, part: Slice, vector: torch.Tensor, discrete: Values) -> Score:
+        """Scores a model, which is loaded already, on a slice.
 
         Raises:
             DataError: Its inputs are not finite.
@@ -113,7 +118,8 @@ class Resident:
         workload, module = self.workload, self.model.module
         module.eval()
         size, seed = workload.evaluation.batch_size, self._scenario.data_seed
-        score = self.scorer.score(evaluation_batches(self._source, module, workload.task, part, size, seed), part)
+        batches = evaluation_batches(self._source, module, workload.task, part, size, seed)
+        score = self.scorer.score(self.model.unchanged(batches, vector, discrete), part)
         if math.isfinite(score.loss) or self._scenario.hides:
             return score
         if why := self._source.not_finite(part.set, np.arange(part.start, part.stop), augment=False):

@@ -14,6 +14,7 @@ from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
 from rayfl.engine.snapshot_writer import SnapshotWriter
 from rayfl.engine.state_store import StateStore, Stored
+from rayfl.models.discrete import Discrete, SentModel, copied, for_storage, joined, split, taken_from
 from rayfl.planning.phase_plan import Protection, has_fresh_head, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.workload import InitialModel
@@ -28,8 +29,8 @@ class StoredServerState:
 
     Attributes:
         index: The round.
-        stored: Arrays in the store: `model`; `eval_model`, unless it is the global model; and algorithm state as
-            `state/name`.
+        stored: Arrays in the store: `model`; `eval_model`, unless it is the global model; integer and boolean buffers
+            as `discrete/name`; and algorithm state as `state/name`.
     """
 
     index: RoundIndex
@@ -75,19 +76,22 @@ class Server:
         self._scenario, self._models, self._num_clients = scenario, models, num_clients
         self._plans = plan_phases(scenario, protection)
         first = models[0]
-        state = ServerState(np.array(first.vector), first.num_params, num_clients[0], layout=first.layout)
+        state = ServerState(
+            np.array(first.vector), first.num_params, num_clients[0], layout=first.layout, discrete=first.discrete
+        )
         self._kept = (BEFORE, state)
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._rounds: dict[int, ServerRound] = {}
         self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._writer: SnapshotWriter[ServerSnapshot] = SnapshotWriter()
 
-    def begin(self, round_index: RoundIndex, cohort: Sequence[int]) -> Exchange:
+    def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
         """Starts a round of exchanges; starting an open round again begins from the same state.
 
         Args:
             round_index: Position of the round within the scenario.
             cohort: The clients that take part, in the order drawn.
+            last: See `ServerRound`.
 
         Returns:
             The round's first exchange.
@@ -97,7 +101,7 @@ class Server:
         """
         origin = self._began_from.setdefault(round_index.round, self._latest())
         state = self._staged(round_index, *origin)
-        opened = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state)
+        opened = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state, last)
         self._rounds[round_index.round] = opened
         return opened.begin(cohort)
 
@@ -155,16 +159,19 @@ class Server:
             del self._rounds[round_index.round]
         return dict(opened.state.scalars), following
 
-    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: np.ndarray) -> None:
+    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: SentModel) -> None:
         """Makes the weighted mean of the models at the ends of relays the global model, once the round is committed.
 
         Args:
             round_index: The round.
             weights: The models' weights, with a sum above 0.
-            models: float32 [length of the model] each; most relays end with a single one.
+            models: The models; most relays end with a single one. Integer and boolean buffers are those of the model
+                with the largest weight.
         """
         state = self._staged(round_index, *self._latest())
-        state.model, state.eval_model = weighted_mean(weights, models), None
+        vectors, discrete = zip(*map(split, models), strict=True)
+        state.model, state.eval_model = weighted_mean(weights, vectors), None
+        state.discrete = copied(discrete[int(np.argmax(weights))])
         self._waiting[round_index.round] = (round_index, state)
 
     def keep(self, round_index: RoundIndex) -> None:
@@ -183,8 +190,8 @@ class Server:
             for number in [number for number in held if number <= round_index.round and number not in open_rounds]:
                 del held[number]
 
-    def committed(self, last: int | None = None) -> tuple[int, np.ndarray]:
-        """Returns the number of the last committed round and its model to evaluate, float32 [length of the model].
+    def committed(self, last: int | None = None) -> tuple[int, SentModel]:
+        """Returns the number of the last committed round and its model to evaluate.
 
         If clients keep no state, a round is over as soon as the server has its model.
 
@@ -195,27 +202,27 @@ class Server:
         if last is not None:
             kept = last <= self._kept[0].round or last not in self._waiting
             index, state = self._kept if kept else self._waiting[last]
-            return index.round, np.array(state.evaluated())
+            return index.round, _evaluated(state)
         latest = self._latest()
         index, state = self._kept if self._plans[latest[0].phase].keeps_client_state else latest
-        return index.round, np.array(state.evaluated())
+        return index.round, _evaluated(state)
 
-    def model_after(self, round_index: RoundIndex) -> np.ndarray:
-        """Returns the model to evaluate after a round, committed or not: float32 [length of the model]."""
-        return np.array(self._state_after(round_index.round).evaluated())
+    def model_after(self, round_index: RoundIndex) -> SentModel:
+        """Returns the model to evaluate after a round, committed or not."""
+        return _evaluated(self._state_after(round_index.round))
 
-    def model_for(self, phase: int) -> np.ndarray:
-        """Returns the model that a phase starts from after the latest round: float32 [length of the phase's model]."""
+    def model_for(self, phase: int) -> SentModel:
+        """Returns the model that a phase starts from after the latest round."""
         before, latest = self._latest()
-        return self._taken_over(latest.evaluated(), before.phase, phase)
+        return joined(*self._taken_over(latest, before.phase, phase))
 
-    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: np.ndarray) -> None:
+    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: SentModel) -> None:
         """Starts writing the state after the last committed round to a store.
 
         Args:
             round_index: The last committed round.
             store: The store.
-            models: float32 [length of the model] each: models that have not been evaluated yet.
+            models: Models that have not been evaluated yet.
         """
         kept = self._kept  # later rounds replace states and never modify them
         began = {number: origin for number, origin in self._began_from.items() if number <= kept[0].round}
@@ -223,7 +230,7 @@ class Server:
 
         def write() -> ServerSnapshot:
             latest, open = _stored(store, *kept), {number: _stored(store, *origin) for number, origin in began.items()}
-            return ServerSnapshot(latest, open, [store.write({"model": model}) for model in models])
+            return ServerSnapshot(latest, open, [store.write(_arrays(*split(model))) for model in models])
 
         self._writer.begin(round_index.round, write)
 
@@ -236,26 +243,30 @@ class Server:
         self._kept, self._waiting, self._rounds = self._read(snapshot.latest, store), {}, {}
         self._began_from = {number: self._read(origin, store) for number, origin in snapshot.open.items()}
 
-    def stored_model(self, store: StateStore, stored: Stored) -> np.ndarray:
-        """Reads a model that has not been evaluated yet."""
-        return store.read(stored)["model"]
+    def stored_model(self, store: StateStore, stored: Stored) -> SentModel:
+        """Reads a model to evaluate."""
+        return stored_model(store, stored)
 
     def _read(self, entry: StoredServerState, store: StateStore) -> tuple[RoundIndex, ServerState]:
         phase, arrays = entry.index.phase, store.read(entry.stored)
+        discrete = {**self._models[phase].discrete, **taken_from(arrays)}
         model, eval_model = arrays.pop("model"), arrays.pop("eval_model", None)
         kept = {name.removeprefix("state/"): array for name, array in arrays.items()}
         declared = dict(self._plans[phase].server_state)
         of, clients = self._models[phase], self._num_clients[phase]
-        return entry.index, ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model)
+        state = ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model, discrete=discrete)
+        return entry.index, state
 
-    def _taken_over(self, vector: np.ndarray, before: int, phase: int) -> np.ndarray:
-        """Returns a copy of a phase's model vector as a later phase takes it over."""
+    def _taken_over(self, latest: ServerState, before: int, phase: int) -> tuple[np.ndarray, Discrete]:
+        """Returns a copy of a phase's evaluated model as a later phase takes it over."""
+        vector, discrete = latest.evaluated(), latest.discrete
         for number in range(before + 1, phase + 1):
             own, others = self._models[number], self._models[number - 1]
             fresh_head = has_fresh_head(self._scenario, number)
             if own is not others or fresh_head:
                 vector = own.take(vector, others, fresh_head)
-        return np.array(vector)
+                discrete = own.take_discrete(discrete, fresh_head)
+        return np.array(vector), discrete
 
     def _latest(self) -> tuple[RoundIndex, ServerState]:
         return self._waiting[max(self._waiting)] if self._waiting else self._kept
@@ -267,7 +278,7 @@ class Server:
         """Returns a working copy of the state after a round; a phase starts from the previous one's evaluated model."""
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
-            state.model = self._taken_over(latest.evaluated(), before.phase, round_index.phase)
+            state.model, state.discrete = self._taken_over(latest, before.phase, round_index.phase)
             of = self._models[round_index.phase]
             state.eval_model, state.num_params, state.layout = None, of.num_params, of.layout
             state.num_clients = self._num_clients[round_index.phase]
@@ -287,8 +298,28 @@ def weighted_mean(weights: Sequence[float], vectors: Sequence[np.ndarray]) -> np
     return (total / sum(weights)).astype(np.float32)
 
 
+def stored_model(store: StateStore, stored: Stored) -> SentModel:
+    """Reads the model to evaluate from a stored state of the server, or a model that was stored alone.
+
+    Raises:
+        DamagedStateError: It is missing or damaged.
+    """
+    arrays = store.read(stored)
+    discrete = taken_from(arrays)
+    return joined(arrays.get("eval_model", arrays["model"]), discrete)
+
+
+def _evaluated(state: ServerState) -> SentModel:
+    return joined(np.array(state.evaluated()), state.discrete)
+
+
+def _arrays(vector: np.ndarray, discrete: Discrete) -> dict[str, np.ndarray]:
+    return {"model": vector, **for_storage(discrete)}
+
+
 def _stored(store: StateStore, index: RoundIndex, state: ServerState) -> StoredServerState:
-    arrays = {"model": state.model, **{f"state/{name}": array for name, array in state.state.items()}}
+    arrays = _arrays(state.model, state.discrete)
+    arrays |= {f"state/{name}": array for name, array in state.state.items()}
     if state.eval_model is not None:
         arrays["eval_model"] = state.eval_model
     return StoredServerState(index, store.write(arrays))

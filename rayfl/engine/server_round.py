@@ -14,9 +14,10 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.server_training import followed_by_training
 from rayfl.config.scenario import Scenario
-from rayfl.engine.reduction import HostAnswers, counted_from, reduce_discounted, reduce_hosts
+from rayfl.engine.reduction import HostAnswers, counted_from, of_largest, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.interruption import is_of_user_code
+from rayfl.models.discrete import copied
 from rayfl.planning.phase_plan import PhasePlan
 from rayfl.planning.round_index import RoundIndex
 from rayfl.privacy.clients.noised_sums import bound_of, noised
@@ -32,6 +33,7 @@ class ServerRound:
         plan: The round's phase.
         index: Position of the round within the scenario.
         state: A working copy of the server's state, which the round changes.
+        last: If answers come one after the other, (round in which it began, client) of the last one's update.
     """
 
     def __init__(
@@ -40,8 +42,9 @@ class ServerRound:
         plan: PhasePlan,
         index: RoundIndex,
         state: ServerState,
+        last: tuple[int, int] | None = None,
     ) -> None:
-        self.index, self.state = index, state
+        self.index, self.state, self._last = index, state, last
         self._scenario, self._plan, self._hiding = scenario, plan, plan.hiding
         self._steps: Round
         self._before: Mapping[str, Any] = {}
@@ -132,6 +135,9 @@ class ServerRound:
         if MORE_IF_SUMMED in answers.sums:
             self.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
         sent = self._sent
+        if left := [one for part in parts for one in part.left]:
+            latest = [one for one in left if (one.round, one.client) == self._last]
+            self.state.discrete = copied(of_largest(latest or left).values)
         following = self._step(lambda: self._steps.send(answers))
         self._received += 1
         if asked == "cohort" and sent is not None and plan.evaluated.reads(answers):
@@ -160,6 +166,7 @@ class ServerRound:
         # copies, since the algorithm updates the model in place once it has answers, while clients may still read it
         following.send = tuple(np.array(vector) for vector in following.send)
         self._sent = following.send[0] if plan.evaluated.reads_trained and following.send else None
+        following.discrete = self.state.discrete
         if following.with_first_model:
             following.first_model = self.state.state.get("first_model")
         if self._hiding:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job, Session
+from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CommittedModels:
-    """Converts model vectors to state dicts; phases may have models of different layouts.
+    """Converts models to state dicts; phases may have models of different layouts.
 
     Args:
         job: The run's job.
@@ -33,11 +34,14 @@ class CommittedModels:
         """The number of the last committed round (0 before the first) and its model with PyTorch's names."""
         import torch
 
+        from rayfl.local.discrete_buffers import on_device
+
         if session is None:
             return 0, self._model.state_dict()
-        round, vector = session.committed()
+        round, committed = session.committed()
+        vector, discrete = split(committed)
         model = self._of_round(round)
-        model.load(torch.from_numpy(np.asarray(vector)))
+        model.load(torch.from_numpy(np.asarray(vector)), on_device(discrete, torch.device("cpu")))
         return round, model.state_dict()
 
     def _of_round(self, round: int) -> FlatModel:

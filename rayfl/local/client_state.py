@@ -8,6 +8,9 @@ import torch
 
 from rayfl.errors import RayflError
 
+BESIDE = "@"
+"""Separates a state's name from that of a buffer that is kept beside it: `personal@norm.initialised`."""
+
 
 class ClientState(MutableMapping[str, torch.Tensor]):
     """Named tensors that a client keeps between exchanges; an algorithm reads it as `ClientContext.state`.
@@ -56,7 +59,7 @@ class ClientState(MutableMapping[str, torch.Tensor]):
         return name in self._tensors
 
     def _check_declared(self, name: str) -> None:
-        if name not in self._declared:
+        if name not in self._declared and name.partition(BESIDE)[0] not in self._declared:
             raise RayflError(
                 f"client state '{name}' is not declared; return it, with its scope, from client_state() of the "
                 f"algorithm or the task (declared: {', '.join(sorted(self._declared)) or 'none'})"

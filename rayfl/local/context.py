@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import ExitStack
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -19,6 +19,7 @@ from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.data_view import DataView
+from rayfl.local.discrete_buffers import DiscreteBuffers
 from rayfl.local.draws import drawn
 from rayfl.local.features import features_and_outputs
 from rayfl.local.rates import rates
@@ -64,6 +65,8 @@ class ClientFacts:
         streams: Keys of its random streams.
         state: Its named tensors.
         noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
+        discrete: The network's integer and boolean buffers that its update begins with; None for the initial ones.
+        hidden_by: See `DiscreteBuffers`.
     """
 
     id: int
@@ -72,6 +75,8 @@ class ClientFacts:
     streams: ClientStreams
     state: ClientState = field(default_factory=lambda: ClientState({}, frozenset()))
     noise_multiplier: float | None = None
+    discrete: Mapping[str, torch.Tensor] | None = None
+    hidden_by: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ class ClientContext:
         clip_norm: Under `phases.N.dp`, the bound on the norm of the client's answer; None without it.
         spent: How often each mechanism of `local.dp` has touched the client's samples in this update.
         noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
+        discrete: The network's integer and boolean buffers, as the client's requests leave them.
     """
 
     def __init__(self, plan: UpdatePlan, client: ClientFacts, network: ClientNetwork) -> None:
@@ -135,6 +141,7 @@ class ClientContext:
         self._losses: list[float] = []
         self.spent: Counter[Mechanism] = Counter()
         self._model, self._random_model = network.model, network.random_model
+        self.discrete = DiscreteBuffers(network.model, client.discrete, client.state, client.hidden_by)
         self._open = ExitStack()
 
     def asked_for(self, request: Any) -> ClientContext:
@@ -190,7 +197,7 @@ class ClientContext:
         Args:
             vector: float32 [length of the model]; it must not change during this client update.
         """
-        frozen = self._open.enter_context(self._model.frozen_copy(vector))
+        frozen = self._open.enter_context(self._model.frozen_copy(vector, self.discrete.values))
 
         def features(x: torch.Tensor) -> torch.Tensor:
             with torch.no_grad():

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeVar
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.frozen_copy import FrozenCopy, freeze
@@ -15,6 +17,10 @@ from rayfl.models.network import Network
 from rayfl.models.slot import Slot
 from rayfl.models.transfer import transfer
 
+T = TypeVar("T")
+
+COUNTER = "num_batches_tracked"
+
 
 class FlatModel:
     """A module whose tensors are views into one float32 vector.
@@ -22,9 +28,9 @@ class FlatModel:
     Loading a model is one copy, a delta one subtraction, a step of SGD one `model.params.add_(model.gradient,
     alpha=-lr)`. You use the module as usual: `model.module(x)`, `loss.backward()`, `train()`, `eval()`.
 
-    Buffers outside the vector, integers (`num_batches_tracked`), those that are not persistent and those that begin
-    with infinities, are reset to their initial values by every `load`, so a client update leaves nothing behind in
-    them.
+    Persistent integer and boolean buffers (`discrete`) are not in the vector: `load` takes their values beside it.
+    Batch norm's counters (`num_batches_tracked`), buffers that are not persistent and those that begin with infinities
+    are reset to their initial values by every `load`, so a client update leaves nothing behind in them.
 
     Attributes:
         module: The given module, now on `device`. From now on, change its parameters only in place; moving, casting or
@@ -38,6 +44,8 @@ class FlatModel:
         layout: The slots, in order.
         channels_last: Whether 4-D tensors are stored channels-last.
         names: The names of the state dict, in its order.
+        discrete_names: The names of the persistent integer and boolean buffers, without batch norm's counters.
+        counters: The names of batch norm's counters.
         num_params: Number of values in `params`, without padding.
         num_buffer_values: Number of values in `buffers`, without padding.
 
@@ -77,11 +85,20 @@ class FlatModel:
                 assert isinstance(tensor, nn.Parameter)
                 # `data`: a view that counts its own changes, not those of the whole vector; see `gradient_writes`
                 self._gradients.append((slot, tensor, slot.view(self.gradient).data))
-        in_vector = {name for slot in self.layout for name in slot.names}
-        self._fixed = {
-            name: buffer.detach().clone() for name, buffer in module.named_buffers() if name not in in_vector
-        }
         self.names = tuple(module.state_dict())
+        in_vector = {name for slot in self.layout for name in slot.names}
+        self.counters = _batch_norm_counters(module)
+        self._beside = {
+            name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in in_vector
+        }
+        self._owners |= {name: _owner(module, name) for name in self._beside}
+        self._fixed = {name: buffer.detach().clone() for name, buffer in self._beside.items()}
+        discrete = {name for name, buffer in self._beside.items() if not buffer.is_floating_point()} - {*self.counters}
+        self.discrete_names = tuple(name for name in self.names if name in discrete)
+        self._compared = [name for name in self._beside if name not in self.counters]
+        self._first_buffer = min(
+            (s.offset for s in self.layout if _is_buffer(module, s.name)), default=len(self.vector)
+        )
         self._frozen_pool: list[nn.Module] = []
         self.zero_gradient()
 
@@ -167,20 +184,20 @@ class FlatModel:
             params: [length of params] float32, which is not changed.
         """
         vector = self.vector.clone()
-        fixed = {name: self.module.get_buffer(name).clone() for name in self._fixed}
+        fixed = {name: self._tensor(name).clone() for name in self._fixed}
         try:
             self.params.copy_(params)
             yield
         finally:
             self.vector.copy_(vector)
-            for name, value in fixed.items():
-                self.module.get_buffer(name).copy_(value)
+            self._restore(fixed)
 
-    def frozen_copy(self, vector: torch.Tensor) -> FrozenCopy:
+    def frozen_copy(self, vector: torch.Tensor, discrete: Mapping[str, torch.Tensor] | None = None) -> FrozenCopy:
         """Makes a network with the values of another vector, in evaluation mode and without gradients.
 
         Args:
             vector: [length of self.vector] float32 on the device of the model, which is not copied.
+            discrete: The values of `discrete_names`; by default the initial ones.
 
         Returns:
             A handle. Release it, by `with` or `release()`, to let its network be reused.
@@ -189,15 +206,16 @@ class FlatModel:
             ValueError: The vector has another length.
         """
         module = self._frozen_pool.pop() if self._frozen_pool else freeze(self.module)
-        frozen = FrozenCopy(module, self.layout, self._fixed, self._frozen_pool)
+        frozen = FrozenCopy(module, self.layout, {**self._fixed, **(discrete or {})}, self._frozen_pool)
         frozen.load(vector)
         return frozen
 
-    def load(self, vector: torch.Tensor) -> None:
+    def load(self, vector: torch.Tensor, discrete: Mapping[str, torch.Tensor] | None = None) -> None:
         """Copies a vector into the model.
 
         Args:
             vector: [length of self.vector] float32 on any device.
+            discrete: The values of `discrete_names`; by default the initial ones.
 
         Raises:
             ValueError: The vector has another length.
@@ -210,8 +228,47 @@ class FlatModel:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's {tuple(self.vector.shape)}")
         self._check_views()
         self.vector.copy_(vector)
-        for name, initial in self._fixed.items():
-            self.module.get_buffer(name).copy_(initial)
+        self._restore({**self._fixed, **discrete} if discrete else self._fixed)
+
+    def discrete(self) -> dict[str, torch.Tensor]:
+        """Returns copies of the current values of `discrete_names`.
+
+        Raises:
+            ScenarioError: One was replaced by a tensor of another shape or type.
+        """
+        found = {}
+        for name in self.discrete_names:
+            tensor, own = self._tensor(name), self._beside[name]
+            if tensor.shape != own.shape or tensor.dtype != own.dtype:
+                raise ScenarioError(
+                    f"model: buffer '{name}' became {tensor.dtype} {list(tensor.shape)}, but was {own.dtype} "
+                    f"{list(own.shape)}; a buffer must keep its shape and type"
+                )
+            found[name] = tensor.detach().to(own.device, copy=True)
+        return found
+
+    def initial_discrete(self) -> dict[str, torch.Tensor]:
+        """Returns the initial values of `discrete_names`, which must not be changed."""
+        return {name: self._fixed[name] for name in self.discrete_names}
+
+    def unchanged(
+        self, items: Iterable[T], vector: torch.Tensor, discrete: Mapping[str, torch.Tensor] | None = None
+    ) -> Iterator[T]:
+        """Yields batches to evaluate; a batch that changes a buffer does so for itself alone.
+
+        Args:
+            items: The batches.
+            vector: What was loaded into the model.
+            discrete: Likewise.
+        """
+        device, values = self.vector.device, {**self._fixed, **(discrete or {})}
+        beside = {name: values[name].to(device) for name in self._compared}
+        buffers = vector[self._first_buffer :].to(device)
+        for item in items:
+            yield item
+            same = torch.equal(self.vector[self._first_buffer :], buffers) if len(buffers) else True
+            if not same or not all(torch.equal(self._tensor(name), value) for name, value in beside.items()):
+                self.load(vector, discrete)
 
     def check(self) -> None:
         """Checks that the module's tensors are still views into the vectors.
@@ -228,14 +285,18 @@ class FlatModel:
                     "gradients with zero_gradient() of the flat model, not with zero_grad()"
                 )
 
-    def state_dict(self, vector: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
-        """Copies a vector for export, with PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
+    def state_dict(
+        self, vector: torch.Tensor | None = None, discrete: Mapping[str, torch.Tensor] | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Copies a model for export, with PyTorch's names, order, shapes and dtypes, contiguous, on the CPU.
 
         Args:
             vector: [length of self.vector] float32, on any device; by default that of the model.
+            discrete: The values of `discrete_names`; by default those of the model.
         """
         source = (self.vector if vector is None else vector).cpu()
-        values = self._fixed | {name: slot.view(source) for slot in self.layout for name in slot.names}
+        beside = {**self._fixed, **(self.discrete() if discrete is None else discrete)}
+        values = beside | {name: slot.view(source) for slot in self.layout for name in slot.names}
         return {
             name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name]) for name in self.names
         }
@@ -254,9 +315,16 @@ class FlatModel:
         """
         taken = transfer(state, self)
         self._check_views()
-        for name, value in taken.constants.items():
-            self._fixed[name].copy_(value)
-        self.load(taken.vector)
+        for name in self.counters & state.keys():
+            self._fixed[name].copy_(state[name])
+        self.load(taken.vector, taken.discrete)
+
+    def _restore(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Sets buffers outside the vector, also where a module has replaced one by another tensor."""
+        for name, value in values.items():
+            owner, attribute = self._owners[name]
+            own = owner._buffers[attribute] = self._beside[name]
+            own.copy_(value)
 
     def _tensor(self, name: str) -> torch.Tensor:
         """Looks up the tensor each time, since a module may replace its buffers."""
@@ -278,6 +346,20 @@ class FlatModel:
                         f"model: '{name}' was replaced by another tensor, so training it would have no effect; change "
                         "parameters and buffers in place (copy_, add_), and do not move or cast the module"
                     )
+
+
+def _batch_norm_counters(module: nn.Module) -> set[str]:
+    """Returns the names of the counters of PyTorch's batch and instance norms, which nothing reads by default."""
+    return {
+        f"{prefix}.{COUNTER}".removeprefix(".")
+        for prefix, layer in module.named_modules(remove_duplicate=False)
+        if isinstance(layer, _NormBase)
+    }
+
+
+def _is_buffer(module: nn.Module, name: str) -> bool:
+    owner, attribute = _owner(module, name)
+    return attribute in owner._buffers
 
 
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:

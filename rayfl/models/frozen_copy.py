@@ -54,7 +54,7 @@ class FrozenCopy:
             raise ValueError(f"the vector has shape {tuple(vector.shape)}, the model's ({self._layout[-1].end},)")
         tensors: dict[str, torch.Tensor] = {
             **dict(self.module.named_parameters()),
-            **dict(self.module.named_buffers()),
+            **dict(self.module.named_buffers(remove_duplicate=False)),
         }
         for slot in self._layout:
             tensors[slot.name].data = slot.view(vector)

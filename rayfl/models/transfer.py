@@ -30,15 +30,14 @@ class Transfer:
         taken: Names whose values came from the source.
         fresh: Names of the target that kept its values because of a rule.
         unmatched: Names of the source that the target does not have, left out because of a rule.
-        constants: Values from the source for buffers of the target outside the vector: integers, such as
-            `num_batches_tracked`.
+        discrete: The resulting integer and boolean buffers of the target (`FlatModel.discrete_names`).
     """
 
     vector: torch.Tensor
     taken: tuple[str, ...]
     fresh: tuple[str, ...]
     unmatched: tuple[str, ...]
-    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    discrete: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line for users."""
@@ -54,8 +53,9 @@ def transfer(
 ) -> Transfer:
     """Computes the vector of the target with the values of a source; changes neither.
 
-    Every name must be on both sides, with the same shape, unless a rule covers it. For a tensor that is tied in the
-    target, one of its names is enough. Tensors of a copy (`Network.copies`) that are not taken equal their originals.
+    Every name must be on both sides, with the same shape, unless a rule covers it; integer and boolean buffers also
+    with the same type. Batch norm's counters may be missing and are not taken. For a tensor that is tied in the target,
+    one of its names is enough. Tensors of a copy (`Network.copies`) that are not taken equal their originals.
 
     Args:
         source: A state dict: PyTorch's names and layout, floating-point tensors of any precision.
@@ -82,17 +82,21 @@ def transfer(
     for name, slot in slots.items():
         if name in covered and (original := followed(name, copies)):
             slot.view(vector).copy_(slots[original].view(vector))
-    taken = tuple(name for name in target.names if name not in covered)
+    uncounted = target.counters - source.keys()
+    taken = tuple(name for name in target.names if name not in covered | uncounted)
     if not taken:
         raise ScenarioError(f"{where}: the rules leave nothing to transfer, since they cover every name of the model")
-    in_vector = {name for slot in target.layout for name in slot.names}
-    shapes = target.shapes()
+    discrete, shapes = target.discrete(), target.shapes()
+    discrete |= {name: source[name].detach().cpu() for name in discrete if name in taken and name in source}
+    for name in discrete:
+        if name in covered and (original := followed(name, copies)) in discrete:
+            discrete[name] = discrete[original]
     return Transfer(
         vector,
         taken,
         fresh=tuple(name for name in target.names if name in covered),
         unmatched=tuple(name for name in source if name not in shapes),
-        constants={name: source[name].detach() for name in taken if name not in in_vector},
+        discrete=discrete,
     )
 
 
@@ -162,7 +166,8 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
     shapes = target.shapes()
     slots = {name: slot for slot in target.layout for name in slot.names}
     problems: list[str] = []
-    needed = [name for name in shapes if name not in covered]
+    needed = [name for name in shapes if name not in covered | (target.counters - source.keys())]
+    discrete = target.initial_discrete()
     missing = [n for n in needed if not any(m in source for m in (slots[n].names if n in slots else (n,)))]
     if missing:
         problems.append(f"lacks {listed(missing)} of this model")
@@ -176,6 +181,8 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
             problems.append(f"'{name}' has shape {tuple(tensor.shape)}, this model's has {tuple(shapes[name])}")
         elif name in slots and not tensor.is_floating_point():
             problems.append(f"'{name}' is {tensor.dtype}, this model's is torch.float32")
+        elif name in discrete and tensor.dtype != discrete[name].dtype:
+            problems.append(f"'{name}' is {tensor.dtype}, this model's is {discrete[name].dtype}")
         elif not _same(tensor, source.get(first, tensor)):
             problems.append(f"'{first}' and '{name}' differ, but are one tensor in this model (tied weights)")
     if problems:

@@ -136,6 +136,13 @@ class PhasePlan:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
 
     @property
+    def hidden_by(self) -> str:
+        """The key of its differential privacy, under which no integer or flag may leave a client; empty without."""
+        if self.phase.local.dp is not None:
+            return f"phases.{self.phase.name}.local.dp"
+        return "" if self.phase.settings.dp is None else f"phases.{self.phase.name}.dp"
+
+    @property
     def keeps_momentum(self) -> bool:
         """Whether local training begins with the momentum of the previous round."""
         return isinstance(self.phase, CentralPhase) and self.phase.keep_momentum

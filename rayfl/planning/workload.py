@@ -11,6 +11,7 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
+from rayfl.models.discrete import Discrete
 from rayfl.models.slot import Slot
 from rayfl.models.tensor_names import followed, taken_over
 from rayfl.planning.message import Message
@@ -52,6 +53,7 @@ class InitialModel:
         copies: Modules that are copies of others (`Network.copies`).
         frozen: Names of the parameters that neither training nor the network's own code changes.
         channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
+        discrete: The integer and boolean buffers, which are not part of the vector.
     """
 
     vector: np.ndarray
@@ -60,6 +62,7 @@ class InitialModel:
     copies: Mapping[str, str] = field(default_factory=dict)
     frozen: frozenset[str] = frozenset()
     channels_last: bool = True
+    discrete: Discrete = field(default_factory=dict)
 
     @property
     def num_params(self) -> int:
@@ -80,9 +83,12 @@ class InitialModel:
         """
         shapes = _shapes(other)
         own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
+        beside = self.take_discrete(other.discrete, fresh_head)
+        own |= {name: name if values is not self.discrete[name] else "" for name, values in beside.items()}
         taken = tuple(name for name, source in own.items() if source)
         used = {source for source in own.values() if source}
         left = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
+        left += tuple(name for name in other.discrete if name not in used)
         return Handover(taken, tuple(name for name, source in own.items() if not source), left)
 
     def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
@@ -108,6 +114,21 @@ class InitialModel:
         for slot in left:
             if original := followed(slot.name, self.copies):
                 slot.array(taken)[...] = own[original].array(taken)
+        return taken
+
+    def take_discrete(self, values: Discrete, fresh_head: bool = False) -> Discrete:
+        """Takes over another model's integer and boolean buffers: those that agree in name, shape and type.
+
+        Args:
+            values: Its values.
+            fresh_head: Whether those of the feature layer stay as initialised.
+        """
+        taken = dict(self.discrete)
+        for name, initial in self.discrete.items():
+            source = name if name in values else followed(name, self.copies) or name
+            other, fresh = values.get(source), fresh_head and self.head and name.startswith(f"{self.head}.")
+            if other is not None and not fresh and (other.shape, other.dtype) == (initial.shape, initial.dtype):
+                taken[name] = other
         return taken
 
     def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:

@@ -7,13 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
-from rayfl.errors import ScenarioError
 from rayfl.fingerprint.whole import fingerprint
 from rayfl.lifecycle.in_place import How
 from rayfl.models.flat import FlatModel
@@ -66,8 +63,7 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
     scenario = scenario_to_start_from(start)
     if scenario is None:
         source = given(start)
-        taken = _transfer(start, source.state, model, source.where)
-        _check_constants(taken, model, source.where)
+        _transfer(start, source.state, model, source.where)
         return
     job, theirs = prepare(scenario)
     _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
@@ -91,10 +87,10 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
     start = job.scenario.start
     assert start is not None
     taken = _transfer(start, source.state, model, source.where)
-    _check_constants(taken, model, source.where)
-    model.load(taken.vector)
+    model.load(taken.vector, taken.discrete)
     first = job.workloads[0]
-    started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy()))
+    discrete = {name: values.numpy() for name, values in taken.discrete.items()}
+    started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy(), discrete=discrete))
     workloads = [started if workload is first else workload for workload in job.workloads]
     origin = {
         **source.origin,
@@ -123,17 +119,6 @@ def given(start: Start) -> Source:
         return from_named_run(start.run)
     assert start.weights is not None
     return from_library(start.weights)
-
-
-def _check_constants(taken: Transfer, model: FlatModel, where: str) -> None:
-    """Checks integer buffers, which are not part of the vector: hosts use those that the network is built with."""
-    own = model.state_dict()
-    for name, value in taken.constants.items():
-        if not name.endswith("num_batches_tracked") and not torch.equal(own[name], value.cpu()):
-            raise ScenarioError(
-                f"{where}: '{name}' holds integers that differ from this model's, and rayfl does not transfer "
-                "integers; add it to start.ignore if they may differ"
-            )
 
 
 def _digest(job: Job, prepare: Prepare) -> str:

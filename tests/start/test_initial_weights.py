@@ -347,11 +347,12 @@ class Permuted(torch.nn.Linear):
         return super().forward(input[:, self.perm])
 
 
-def test_integers_that_differ_are_rejected_and_not_dropped(tmp_path: Path) -> None:
+def test_integers_are_taken_over_in_their_own_type(tmp_path: Path) -> None:
     model = {"model": f"{__name__}:Permuted"}
     trained = run(tmp_path, seed=1, **model)
     start = {"run": str(trained.directory)}
-    with pytest.raises(ScenarioError, match="'perm' holds integers that differ from this model's"):
-        run(tmp_path, seed=2, start=start, **model)
-    run(tmp_path, seed=1, start=start, **model)
-    run(tmp_path, seed=2, start=start | {"ignore": ["perm"]}, **model)
+    order, other = trained.state_dict["perm"], run(tmp_path, seed=2, **model).state_dict["perm"]
+    assert not torch.equal(order, other)
+    assert torch.equal(run(tmp_path, seed=2, start=start, **model).state_dict["perm"], order)
+    left_out = run(tmp_path, seed=2, start=start | {"ignore": ["perm"]}, **model)
+    assert torch.equal(left_out.state_dict["perm"], other)

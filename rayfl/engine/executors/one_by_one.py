@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rayfl.engine.device import seed_torch
-from rayfl.engine.executors.client_samples import view_of
+from rayfl.engine.executors.client_samples import Batch, view_of
 from rayfl.engine.executors.executor import Executor, Requested
 from rayfl.engine.executors.resident_training import train_resident
 from rayfl.errors import ScenarioError
@@ -85,7 +85,7 @@ class OneByOne(Executor):
         view, module = view_of(client, request), self._model.module
         batches = PeekableIterator(self._samples.training_batches(client, view, number))
         total = sum(map(len, batches_of_steps(client.local, len(view))))
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         module.train()
         seed_torch(client.streams.torch_seed("model", number), self._model.vector.device)
         losses = []
@@ -97,10 +97,17 @@ class OneByOne(Executor):
         self._model.check()
         return torch.stack(losses).mean().reshape(1)
 
-    def _summed_losses(self, client: ClientContext, view: DataView, number: int) -> Iterator[torch.Tensor]:
+    def _batches(self, client: ClientContext, at: torch.Tensor, view: DataView, number: int) -> Iterator[Batch]:
+        """Returns the batches of a pass that does not train, none of which changes a buffer for the next."""
+        batches = self._samples.all_batches(client, view, number)
+        return self._model.unchanged(batches, at, client.discrete.values)
+
+    def _summed_losses(
+        self, client: ClientContext, at: torch.Tensor, view: DataView, number: int
+    ) -> Iterator[torch.Tensor]:
         """Yields the loss of every batch of a pass that does not train, summed over its weighted samples."""
         weights, start = self._samples.weights(client, view), 0
-        for x, y in self._samples.all_batches(client, view, number):
+        for x, y in self._batches(client, at, view, number):
             outputs = self._model.module(x)
             if weights is None:
                 yield self._task.loss(outputs, y, "sum")
@@ -110,10 +117,10 @@ class OneByOne(Executor):
 
     def _mean_loss(self, client: ClientContext, request: Loss, number: int) -> torch.Tensor:
         view = view_of(client, request)
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module), torch.no_grad():
-            for loss in self._summed_losses(client, view, number):
+            for loss in self._summed_losses(client, request.at, view, number):
                 total += loss
         return (total / self._samples.divisor(client, view, number)).float()
 
@@ -122,9 +129,9 @@ class OneByOne(Executor):
         view, module = view_of(client, request), self._model.module
         if isinstance(request, Features) and head_of(module) is None:
             raise ScenarioError(f"its client update requests features, the input of the head: {undeclared(module)}")
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         with evaluation_mode(module), torch.no_grad():
-            inputs = (x for x, _ in self._samples.all_batches(client, view, number))
+            inputs = (x for x, _ in self._batches(client, request.at, view, number))
             if isinstance(request, Features):
                 return torch.cat([features_and_outputs(module, x)[0] for x in inputs])
             return torch.cat([module(x) for x in inputs])
@@ -133,12 +140,12 @@ class OneByOne(Executor):
         self, client: ClientContext, request: Gradient | LossAndGradient, number: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
         view = view_of(client, request)
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         self._model.zero_gradient()
         divisor = self._samples.divisor(client, view, number)
         total = torch.zeros(1, dtype=torch.float64, device=self._model.vector.device)
         with evaluation_mode(self._model.module):
-            for loss in self._summed_losses(client, view, number):
+            for loss in self._summed_losses(client, request.at, view, number):
                 torch.autograd.backward(loss / divisor)
                 total += loss.detach()
         self._model.check()
@@ -148,11 +155,11 @@ class OneByOne(Executor):
         self, client: ClientContext, request: HessianVectorProduct, number: int
     ) -> torch.Tensor:
         view = view_of(client, request)
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         self._model.zero_gradient()
         parameters, divisor = self._model.trained_parameters, self._samples.divisor(client, view, number)
         with evaluation_mode(self._model.module), twice_differentiable(self._model.module):
-            for loss in self._summed_losses(client, view, number):
+            for loss in self._summed_losses(client, request.at, view, number):
                 gradients = torch.autograd.grad(loss / divisor, parameters, create_graph=True, materialize_grads=True)
                 torch.autograd.backward(self._model.dot(gradients, request.vector), inputs=parameters)
         self._model.check()

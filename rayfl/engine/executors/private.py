@@ -132,10 +132,11 @@ class Private(Executor):
             yield [(*fetched(part), counted) for part, counted in passes]
 
     def _mean_loss(self, client: ClientContext, request: Loss, view: DataView, number: int) -> torch.Tensor:
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         sums = self._sums(client, "dp query noise", number)
         with evaluation_mode(self._model.module), torch.no_grad():
-            for x, y in self._samples.all_batches(client, view, number):
+            batches = self._samples.all_batches(client, view, number)
+            for x, y in self._model.unchanged(batches, request.at, client.discrete.values):
                 sums.add_losses(self._task.loss(self._model.module(x), y, "none"))
         return _noised_mean(client, view, sums)
 
@@ -145,7 +146,7 @@ class Private(Executor):
         """Returns the means of bounded losses, if requested, and of clipped gradients, both noised and charged."""
         dp, noise_multiplier = _options(client)
         with_loss = isinstance(request, LossAndGradient)
-        self._model.load(request.at)
+        self._model.load(request.at, client.discrete.values)
         sums = self._sums(client, "dp query noise", number)
         sums.clear()
         with evaluation_mode(self._model.module), self._training(client):

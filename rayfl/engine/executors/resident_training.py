@@ -40,7 +40,7 @@ def train_resident(
         A copy of the trained model vector.
     """
     plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
-    model.load(request.start)
+    model.load(request.start, client.discrete.values)
     seed_torch(seed, model.vector.device)
     velocity = None
     if client.keeps_momentum:
@@ -48,4 +48,5 @@ def train_resident(
         client.state[VELOCITY] = velocity  # updated in place by the optimizer
     client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
     model.check()
+    client.discrete.leave()
     return model.vector.clone()

@@ -101,7 +101,8 @@ class Asynchronous(Schedule):
         yield from ()
         if not step.taken:
             return self.timed(self.idle(index), times)
-        exchange = self.backend.server.call("begin", index, step.started)
+        last = step.taken[-1]
+        exchange = self.backend.server.call("begin", index, step.started, (last.round, last.client))
         self._began[index.round] = Began(index, step.started, exchange)
         answered = self._updates.answers_of(step.taken)
         told = Call(self.step(index, answered), "server: aggregation")

@@ -14,6 +14,7 @@ from opacus.layers.dp_rnn import RNNLinear
 from torch import nn
 
 from rayfl.errors import ScenarioError
+from rayfl.local.discrete_buffers import changes_under_dp
 from rayfl.models.flat import FlatModel
 from rayfl.models.slot import Slot
 from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
@@ -47,6 +48,7 @@ class PerSampleGradients:
             (slot.view(model.vector), (self._parameters if slot.name in self._parameters else buffers)[slot.name])
             for slot in model.layout
         ]
+        self._discrete: dict[str, torch.Tensor] = {}
 
     def add_clipped(
         self,
@@ -114,6 +116,9 @@ class PerSampleGradients:
         with torch.no_grad():
             for theirs, own in self._tensors:
                 own.copy_(theirs)
+            self._discrete = self._model.discrete()
+            for name, value in self._discrete.items():
+                self._network.get_buffer(name).copy_(value)
         slots = self._model.training_slots
         training = {slot.name for slot in slots}
         if left := sorted(training - self._hooked):
@@ -124,7 +129,11 @@ class PerSampleGradients:
 
     def _losses(self, x: Any, y: torch.Tensor) -> torch.Tensor:
         self._clear()
-        return self._task.loss(self._wrapped(x), y, "none")
+        losses = self._task.loss(self._wrapped(x), y, "none")
+        for name, value in self._discrete.items():  # the copy's buffers, which no one else looks at
+            if not torch.equal(self._network.get_buffer(name), value):
+                raise changes_under_dp("local.dp", name, self._model.module)
+        return losses
 
     def _backward(self, losses: torch.Tensor, retain_graph: bool = False) -> None:
         """Lets Opacus' hooks see the gradient of every layer's output.
