@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Thread
 from typing import Any
 
@@ -12,10 +13,11 @@ import ray
 from ray.exceptions import RayError
 
 from rayfl.cluster.actors import Actors, KeptActors
-from rayfl.cluster.deaths import Deaths
+from rayfl.cluster.deaths import PROBED_EVERY_S, Deaths, Head, reach_head
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.cluster.ray_log import RayLog
-from rayfl.cluster.workers import RayBackend, names_of
+from rayfl.cluster.workers import ActorWorker, RayBackend, names_of
+from rayfl.engine.backend import Ref
 from rayfl.engine.calls import Call
 from rayfl.engine.job import Job
 from rayfl.engine.watchdog import Watchdog
@@ -38,6 +40,7 @@ class Attempt:
         actors: Hosts, server and scheduler.
         hosts: The description of each host (`Host.describe`).
         deaths: Watches for actors that die.
+        head: The head of the cluster.
 
     Raises:
         ResourceError: The hosts do not fit the cluster, or one of them cannot start.
@@ -51,7 +54,7 @@ class Attempt:
         waiting: Callable[[str], None] | None = None,
         as_many_as_fit: bool = False,
     ) -> None:
-        self._log, self._names = log, dict[str, str]()
+        self._log, self._names, self.head = log, dict[str, str](), Head(reach_head)
         self._stream: Iterator[Any] | None = None
         self._watching: Iterator[Event] | None = None
         self._latest: Event | None = None
@@ -62,7 +65,7 @@ class Attempt:
             except RayError as error:
                 raise self._told(error) from None
             self._names = names_of(self.actors.all)
-            self._watchdog = Watchdog(job.scenario, RayBackend([], self.actors.scheduler))
+            self._watchdog = Watchdog(job.scenario, _WithHead(self.actors.scheduler, self.head))
             try:
                 self.hosts: list[dict[str, str]] = self._described(self.actors)
                 break
@@ -70,7 +73,7 @@ class Attempt:
                 if not served:
                     raise
                 kept.discard()  # one of the reused actors has died
-        self.deaths = Deaths(self.actors)
+        self.deaths = Deaths(self.actors, self.head)
 
     @property
     def has_begun(self) -> bool:
@@ -161,3 +164,20 @@ class Attempt:
         told = as_rayfl_error(error, self._names)
         self._log.write(take_ray_text(told))
         return told
+
+
+class _WithHead(RayBackend):
+    """Waits for results while the cluster has a head; see `Head.check`."""
+
+    def __init__(self, scheduler: ActorWorker, head: Head) -> None:
+        super().__init__([], scheduler)
+        self._head = head
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._head.check()
+            left = deadline - time.monotonic()
+            done = super().wait(refs, max(0.0, min(left, PROBED_EVERY_S)))
+            if done or left <= PROBED_EVERY_S:
+                return done

@@ -17,6 +17,7 @@ from rayfl.cluster.submission import submit
 from rayfl.command_line.ending import INTERRUPTED
 from rayfl.errors import RayflError
 from rayfl.report.bar import bar_on
+from rayfl.report.status import LOST
 
 ASKS_EVERY_S = 1.0
 
@@ -99,7 +100,8 @@ def follow(handle: Handle, console: Console) -> int:
     ended = handle.status()  # from the run's process, which stays for a moment, or from its folder
     if ended["status"] == "finished":
         return 0
-    console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}", style="red"), soft_wrap=True)
+    resumed = "" if ended["status"] != LOST else f"; continue with `{handle.resuming}`"
+    console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}{resumed}", style="red"), soft_wrap=True)
     return INTERRUPTED if ended["status"] == "interrupted" else 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,11 @@ class Handle:
         except RayActorError:
             told = self._recorded()
         return told or {"status": "preparing"}
+
+    @property
+    def resuming(self) -> str:
+        """The command that continues the run from its last checkpoint, once it has ended."""
+        return f"rayfl resume {shlex.quote(str(self.folder))}"
 
     def over(self, timeout_s: float = 0.0) -> bool:
         """Whether the run has ended, successfully or not; waits at most `timeout_s` seconds for it to end."""
@@ -148,7 +154,8 @@ class Handle:
         status = self._recorded()
         if status["status"] in (*UNDER_WAY, LOST):
             raise ResourceError(
-                f"run '{self.name}': its process was killed or its node lost; earlier records are in {self.folder}"
+                f"run '{self.name}': its process was killed or its node lost; earlier records are in {self.folder}; "
+                f"continue with `{self.resuming}`"
             )
         if status["status"] != "finished":
             raise RayflError(f"run '{self.name}' {status['status']}: {status['reason']}; see {self.folder / LOG}")

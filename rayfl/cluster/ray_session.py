@@ -210,6 +210,8 @@ class RaySession:
         if time.monotonic() - self._asked < growth.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
             return
         self._asked, hosts = time.monotonic(), len(self.hosts)
+        if not self._attempt.head.is_there():
+            return
         most = most_hosts(plan_phases(self._job.scenario), max(self._job.num_clients))
         if growth.hosts_with_room(self._job.scenario.resources, most, hosts) > hosts:
             self._grows = True

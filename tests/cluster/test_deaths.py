@@ -21,6 +21,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.cluster.deaths import Head
 from rayfl.cluster.failures import as_rayfl_error
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.ray_log import RayLog
@@ -139,6 +140,33 @@ def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_an_actor_dies(v
     assert np.array_equal(model, expected)
     recoveries = [event for event in events if isinstance(event, Recovering)]
     assert [recovering.round > 0 for recovering in recoveries] == [True] * (victim == "server")
+
+
+def test_a_head_that_stays_away_ends_the_run_before_ray_ends_the_program() -> None:
+    now, away = [0.0], [False]
+
+    def reach() -> None:
+        if away[0]:
+            raise ConnectionRefusedError("refused")
+
+    head = Head(reach, most_s=40, clock=lambda: now[0])
+
+    def checked(after_s: float) -> None:
+        now[0] += after_s
+        head.check()
+
+    checked(100)
+    away[0] = True
+    checked(1)
+    assert not head.is_there(), "a call of Ray to it would block"
+    checked(39)
+    away[0] = False
+    checked(6)
+    assert head.is_there()
+    away[0] = True
+    checked(40)
+    with pytest.raises(ResourceError, match=r"the head of the Ray cluster is lost \(refused\)"):
+        checked(6)
 
 
 class Kills(Callback):
