@@ -63,7 +63,7 @@ def phase_names(scenario: str) -> list[str]:
     for _ in range(MOST_BASES):
         try:
             path = find(scenario, folder)
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            tables = tomllib.loads(path.read_text(encoding="utf-8-sig"))
         except (ScenarioError, OSError, ValueError, RecursionError):  # the run itself will say what is wrong with it
             return []
         match tables:

@@ -116,7 +116,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         ScenarioError: The file cannot be read, is not TOML, or is nested too deeply.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin files with a byte order mark
         check_keys(text, f"cannot read scenario file '{path}'")
         tables = tomllib.loads(text)
     except RecursionError:

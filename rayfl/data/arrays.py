@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
-from rayfl.data.checking import check_range, number_texts, unmasked
+from rayfl.data.checking import check_range, how_to_make_dense, number_texts, unmasked
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
 from rayfl.data.mapped_rows import MappedRows
@@ -69,10 +70,10 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
 
 
 def inputs_from(given: Any, what: str = "the inputs") -> Inputs:
-    """Inputs from an array, a list of arrays of different lengths, or a mapping from names to either.
+    """Inputs from an array, a list of arrays or lists of different lengths, or a mapping from names to either.
 
     Raises:
-        DataError: Values are masked; `what` names the inputs.
+        DataError: Values are masked or sparse, or lists differ in depth; `what` names the inputs.
     """
     if isinstance(given, Fields):
         return given
@@ -95,19 +96,36 @@ def labels_from(given: Any, what: str = "the labels") -> np.ndarray:
 
 
 def _unmasked_array(given: Any, what: str) -> np.ndarray:
-    # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
-    return np.asarray(unmasked(np.asanyarray(given), what))
+    if remedy := how_to_make_dense(given):
+        raise DataError(f"{what} are of type {type(given).__name__}{remedy}")
+    try:
+        # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
+        return np.asarray(unmasked(np.asanyarray(given), what))
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise DataError(f"{what} are lists that differ in length or depth below the first level") from None
 
 
 def _array_or_pieces(given: Any, what: str) -> Array | Pieces:
     if isinstance(given, Pieces | TextWindows | MappedRows | TorchRows):
         return given
-    pieces = isinstance(given, list | tuple) or (isinstance(given, np.ndarray) and given.dtype == object)
-    if not pieces or not len(given) or not all(isinstance(piece, np.ndarray) and piece.ndim for piece in given):
+    listed = isinstance(given, list | tuple)
+    pieces = listed or (isinstance(given, np.ndarray) and given.dtype == object)
+    if not pieces or not len(given) or not all(map(_is_piece, given)):
         return _unmasked_array(given, what)
-    arrays = [unmasked(piece, f"{what}, row {row},") for row, piece in enumerate(given)]
-    equal = len({len(piece) for piece in arrays}) == 1
-    return np.stack(arrays) if equal and isinstance(given, list | tuple) else Ragged.of(arrays)
+    equal = len({len(piece) for piece in given}) == 1
+    if listed and equal and isinstance(given[0], list | tuple):
+        return _unmasked_array(given, what)
+    arrays = [_unmasked_array(piece, f"{what}, row {row},") for row, piece in enumerate(given)]
+    if listed and equal:
+        return np.stack(arrays)
+    kind = next((array.dtype for array in arrays if len(array)), arrays[0].dtype)  # an empty list is one of floats
+    return Ragged.of([array if len(array) else array.astype(kind) for array in arrays])
+
+
+def _is_piece(given: Any) -> bool:
+    return isinstance(given, list | tuple) or (isinstance(given, np.ndarray | torch.Tensor) and given.ndim > 0)
 
 
 def _samples(part: str, x: Any, y: Any) -> Samples:

@@ -71,6 +71,17 @@ def number_texts(labels: np.ndarray) -> str:
     )
 
 
+def how_to_number(labels: np.ndarray) -> str:
+    """Code that makes integer class labels [n] of labels that hold them in another form, starting with "; "."""
+    whole = labels.dtype.kind != "f" or bool((labels == np.round(labels)).all())
+    cast = ".astype('int64')" if labels.dtype.kind == "f" else ""
+    if labels.ndim == 2 and labels.shape[1] == 1 and whole:
+        return f"; give y.ravel(){cast}"
+    if labels.ndim == 2 and bool(((labels == 0) | (labels == 1)).all() and (labels.sum(1) == 1).all()):
+        return "; they look one-hot: give y.argmax(1)"
+    return f"; give y{cast}" if cast and whole else ""
+
+
 def unmasked(values: Any, what: str) -> Any:
     """The values of a NumPy masked array, whose mask `numpy.asarray` would drop; anything else unchanged.
 
@@ -126,6 +137,13 @@ def not_finite_later(x: Inputs, rows: np.ndarray) -> str:
 _ROWS_AT_ONCE = 256
 
 _REPLACE = "leave such samples out, or fill them"
+
+
+def how_to_make_dense(given: Any) -> str:
+    """Code that makes an array of a sparse matrix or tensor, starting with "; "; "" for others."""
+    if hasattr(given, "toarray"):
+        return "; it is sparse: give its .toarray()"
+    return "; it is sparse: give its .to_dense()" if getattr(given, "is_sparse", False) else ""
 
 
 def check_range(values: np.ndarray, what: str) -> None:

@@ -43,7 +43,10 @@ def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: st
     found, shards = _named_shards(given["test"], sizes["test"], what, "test")
     numbers = {name: number for number, name in enumerate(names)}
     if unknown := [name for name in found if name not in numbers]:
-        raise DataError(f"{what}: test has samples of '{unknown[0]}', but train has none")
+        raise DataError(
+            f"{what}: test has samples of '{unknown[0]}', but train has none; leave out the owners of test, so that "
+            "its samples belong to no client"
+        )
     owner = np.repeat([numbers[name] for name in found], shards.sizes)
     test = Shards.by_owner(owner, len(names))
     return NaturalClients(names, train, Shards(shards.rows[test.rows], test.offsets))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from rayfl.errors import ScenarioError
@@ -37,6 +38,13 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
         network = call_with_options(target, own, given, where)
     if not isinstance(network, nn.Module):
         raise ScenarioError(f"{where}.name: '{name}' made a {type(network).__name__}, not a torch.nn.Module")
+    for path, part in network.named_modules():
+        if isinstance(part, torch.jit.ScriptModule) and part.state_dict():
+            which = f"'{path}' in the network of '{name}'" if path else f"'{name}'"
+            raise ScenarioError(
+                f"{where}.name: {which} is a ScriptModule, whose parameters rayfl cannot lay out; return the module "
+                "itself, without torch.jit.script or torch.jit.trace"
+            )
     if layer is not None:
         declare(network, layer, where)
     return network

@@ -72,9 +72,15 @@ def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
             "values with .to_empty(device='cpu') and an initialisation"
         )
     if tensor.dtype != torch.float32:
+        if tensor.is_complex():
+            remedy = "keep torch.view_as_real(...) of it, and use torch.view_as_complex(...) in forward"
+        elif tensor.is_floating_point():
+            remedy = "convert the model with .float()"
+        else:
+            remedy = "make it a buffer"
         raise ScenarioError(
             f"model: {kind} '{name}' is {tensor.dtype}; parameters and floating-point buffers must be torch.float32, "
-            "so convert the model with .float()"
+            f"so {remedy}"
         )
     if kind == "parameter" and not tensor.requires_grad and tensor.isinf().any():
         raise ScenarioError(

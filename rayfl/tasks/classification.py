@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import numpy as np
 from pydantic import Field, PositiveFloat
 
+from rayfl.data.checking import how_to_number
 from rayfl.errors import DataError
 from rayfl.tasks.task import Kind, Task, count_classes
 
@@ -48,7 +49,7 @@ class Classification(Task):
         if labels.ndim != 1 or num_classes is None:
             raise DataError(
                 f"task '{self.name}' needs integer class labels [n]; the data has {labels.dtype} labels of shape "
-                f"{list(labels.shape)}"
+                f"{list(labels.shape)}{how_to_number(labels)}"
             )
         classes = count_classes(self.name, labels, num_classes)
         if labels.min() == labels.max():

@@ -13,6 +13,7 @@ import numpy as np
 
 from rayfl.component import Component
 from rayfl.config.section import Named
+from rayfl.data.checking import how_to_number
 from rayfl.errors import DataError
 from rayfl.local.objective import nonzero
 
@@ -181,7 +182,9 @@ def count_classes(task: str, labels: np.ndarray, num_classes: int | None, ignore
         DataError: The labels are not integers, or one of them is out of range.
     """
     if labels.dtype.kind not in "ui":
-        raise DataError(f"task '{task}' needs integer class labels; the data has {labels.dtype} labels")
+        raise DataError(
+            f"task '{task}' needs integer class labels; the data has {labels.dtype} labels{how_to_number(labels)}"
+        )
     labelled = labels if ignored is None else labels[labels != ignored]
     if not labelled.size:
         raise DataError(f"task '{task}': all labels are {ignored}, which is ignored")

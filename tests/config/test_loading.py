@@ -175,6 +175,16 @@ def test_a_file_that_would_break_the_parser_is_named(text: str, reason: str, fol
         load_scenario("odd")
 
 
+def test_a_byte_order_mark_is_no_part_of_a_file(folder: Path) -> None:
+    """Some editors on Windows begin UTF-8 files with it."""
+    base, derived = write(folder / "base.toml"), folder / "marked.toml"
+    base.write_text(base.read_text(), encoding="utf-8-sig")
+    derived.write_text('base = "base.toml"\nseed = 5\n', encoding="utf-8-sig")
+    assert derived.read_bytes()[:3] == b"\xef\xbb\xbf"
+    assert load_scenario(derived).seed == 5
+    assert load_scenario(base).phases == load_scenario(derived).phases
+
+
 def test_a_file_in_another_encoding_is_named(folder: Path) -> None:
     path = folder / "latin.toml"
     path.write_bytes('title = "é"\n'.encode("latin-1"))

@@ -7,15 +7,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
+import torch
 
 from rayfl.config.data import Data
-from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.arrays import dataset_of_arrays, inputs_from
 from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.inputs import Ragged
 from rayfl.data.store import build_store
 from rayfl.errors import DataError
 
 X, Y = np.arange(12.0)[:, None], np.arange(12) % 3
 WRITERS = np.array(["eve", "ada", "bob"] * 4)
+SPARSE = scipy.sparse.csr_array(np.eye(12))
 GAPS = np.ma.masked_array(X, X == 4)
 OWNED = {"train": (X, Y, WRITERS), "test": (X[:4], Y[:4], ["ada", "eve", "ada", "bob"]), "sketch": (X[:2], Y[:2])}
 
@@ -55,6 +59,16 @@ def test_test_samples_without_owners_belong_to_no_client(tmp_path: Path) -> None
 
 def half_owned() -> Any:
     return {"train": (X, Y, np.arange(12) // 6), "test": (X, Y)}
+
+
+def test_lists_and_tensors_of_different_lengths_are_sequences_like_arrays() -> None:
+    tokens = [[5, 2, 7], [4], [], [9, 9]]
+    for form in (list, tuple, lambda one: torch.tensor(one, dtype=torch.int64)):
+        found = inputs_from([form(one) for one in tokens])
+        assert isinstance(found, Ragged)
+        assert found.dtype == np.int64
+        assert [piece.tolist() for piece in found[:]] == tokens
+    assert np.array_equal(np.asarray(inputs_from([[1, 2], [3, 4]])), [[1, 2], [3, 4]])
 
 
 class Variable:
@@ -100,7 +114,10 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
         ({"train": (X, Y), "test": (X, Y, WRITERS)}, "test has owners, but train has none"),
         ({"train": (X, Y, WRITERS[:3]), "test": (X, Y)}, r"the owners of train are <U3\[3\] for 12 samples"),
         ({"train": (X, Y, X), "test": (X, Y)}, r"the owners of train are float64\[12, 1\] for 12 samples"),
-        ({"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)}, "test has samples of 'joe', but train has none"),
+        (
+            {"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)},
+            "test has samples of 'joe', but train has none; leave out the owners of test",
+        ),
         ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "'server' cannot name a test set"),
         (
             (X, np.array(["a"] * 12), X, Y),
@@ -133,6 +150,11 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
             {"train": (X, Y, np.ma.masked_equal(np.arange(12), 3)), "test": (X, Y)},
             "the owners of train have masked values: the first in row 3",
         ),
+        ((SPARSE, Y, SPARSE, Y), r"train inputs are of type csr_array; it is sparse: give its \.toarray\(\)"),
+        ((torch.eye(12).to_sparse(), Y, X, Y), r"inputs are of type Tensor; it is sparse: give its \.to_dense\(\)"),
+        ((X, SPARSE, X, SPARSE), r"train labels are of type csr_array; it is sparse"),
+        (([[[1], [2, 3]]] * 12, Y, X, Y), "train inputs are lists that differ in length or depth below the first"),
+        ((X, [[1], [2, 3]] * 6, X, Y), "train labels are lists that differ in length or depth"),
         ((X, Y, X, Y / 2), r"train labels are int64\[12\], test labels float32\[12\]|test labels are float32"),
         ((X, np.eye(12), X, np.eye(11)), r"test has 12 inputs but 11 labels"),
         ((X, np.eye(12), X, np.eye(12)[:, :5]), r"train labels are float32\[12, 12\], test labels float32\[12, 5\]"),

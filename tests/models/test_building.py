@@ -38,6 +38,19 @@ built = Net(10)
 called: list[str] = []
 
 
+def scripted(num_classes: int) -> nn.Module:
+    network: nn.Module = torch.jit.script(Net(num_classes))
+    return network
+
+
+def scripted_without_tensors(num_classes: int) -> nn.Module:
+    return nn.Sequential(torch.jit.script(nn.Softplus()), Net(num_classes))
+
+
+def partly_scripted(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), torch.jit.trace(Net(num_classes), torch.zeros(1, 4)))
+
+
 class Calls:
     """Records that it was called."""
 
@@ -117,3 +130,12 @@ def test_building_draws_the_same_initial_values_from_the_same_seed() -> None:
         torch.manual_seed(3)
         states.append(build("lenet5").state_dict())
     torch.testing.assert_close(states[0], states[1], rtol=0, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*torch.jit.*")
+@pytest.mark.parametrize(("name", "which"), [("scripted", ""), ("partly_scripted", "'1' in the network of ")])
+def test_compiled_networks_are_refused_by_name(name: str, which: str) -> None:
+    said = refusal(f"{__name__}:{name}")
+    assert said.startswith(f"model.name: {which}'{__name__}:{name}' is a ScriptModule")
+    assert said.endswith("return the module itself, without torch.jit.script or torch.jit.trace")
+    build(f"{__name__}:scripted_without_tensors")

@@ -359,6 +359,12 @@ class Neighbours(nn.Module):
         self.second = nn.Parameter(both[4:])
 
 
+class Quantised(nn.Linear):
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.scale = nn.Parameter(torch.zeros(2, dtype=torch.int8), requires_grad=False)
+
+
 class WithBuffer(nn.Module):
     def __init__(self, buffer: torch.Tensor, persistent: bool = True) -> None:
         super().__init__()
@@ -387,7 +393,11 @@ class ExtraState(nn.Linear):
         (Overlapping, "'first' and 'second' share memory"),
         (lambda: nn.Linear(2, 2).double(), r"parameter 'weight' is torch\.float64"),
         (lambda: nn.Linear(2, 2).half(), r"parameter 'weight' is torch\.float16.*\.float\(\)"),
-        (lambda: nn.Linear(2, 2, dtype=torch.complex64), r"parameter 'weight' is torch\.complex64"),
+        (
+            lambda: nn.Linear(2, 2, dtype=torch.complex64),
+            r"parameter 'weight' is torch\.complex64.*view_as_real",
+        ),
+        (Quantised, r"parameter 'scale' is torch\.int8; .* so make it a buffer"),
         (lambda: WithBuffer(torch.zeros(2, dtype=torch.float64)), r"buffer 'extra' is torch\.float64"),
         (lambda: WithBuffer(torch.zeros(2, dtype=torch.complex64)), r"buffer 'extra' is torch\.complex64"),
         (nn.Flatten, "Flatten has no parameters to train"),

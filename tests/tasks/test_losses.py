@@ -116,6 +116,13 @@ def test_a_batch_without_a_label_has_a_loss_of_zero(task: Task) -> None:
     ("task", "labels", "classes", "complaint"),
     [
         (Classification(), np.zeros(3), None, "task 'classification' needs integer class labels"),
+        (Classification(), np.array([0.0, 1.0]), None, r"float64 labels of shape \[2\]; give y\.astype\('int64'\)$"),
+        (Classification(), np.array([0.0, 0.5]), None, r"float64 labels of shape \[2\]$"),
+        (Classification(), np.array([[0], [1]]), None, r"int64 labels of shape \[2, 1\]; give y\.ravel\(\)$"),
+        (Classification(), np.array([[0.0], [2.0]]), None, r"; give y\.ravel\(\)\.astype\('int64'\)$"),
+        (Classification(), np.eye(3), None, r"shape \[3, 3\]; they look one-hot: give y\.argmax\(1\)$"),
+        (Classification(), np.array([[1, 1], [0, 1]]), None, r"int64 labels of shape \[2, 2\]$"),
+        (NextSymbol(), np.array([[0.0, 2.0]]), None, r"the data has float64 labels; give y\.astype\('int64'\)$"),
         (Classification(class_weights=(1.0,)), np.array([0, 1]), 2, "task.class_weights: 1 weights, but .* 2 classes"),
         (Multilabel(), np.array([[0, 2]]), None, "zeros and ones"),
         (Regression(), np.zeros((2, 2, 2)), None, r"targets \[n\] or \[n, d\]"),

@@ -11,7 +11,7 @@ import numpy as np
 from rayfl.config.data import Data
 from rayfl.config.section import Named
 from rayfl.data import partitioners
-from rayfl.data.checking import are_class_labels
+from rayfl.data.checking import are_class_labels, how_to_number
 from rayfl.data.dataset import NaturalClients, Samples, Shards
 from rayfl.data.partition.checking import checked_shards
 from rayfl.data.partition.labels_by import build_labeling
@@ -59,7 +59,7 @@ def partitioned(
     elif classes is None and _needs_classes(partitioner, partition):
         raise ScenarioError(
             f"{what} needs class labels, but these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
-            "such as 'iid', or set data.labels_by"
+            f"such as 'iid', or set data.labels_by{how_to_number(train.y)}"
         )
     given = {
         "labels": classes,

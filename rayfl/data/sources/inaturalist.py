@@ -99,7 +99,7 @@ def _read(folder: Path, tables: tuple[Path, Path], size: int, cache_dir: Path, k
 def _rows(table: Path, columns: tuple[str, ...]) -> tuple[list[dict[str, str]], FileDigest]:
     content, digest = read_file(table)
     with reading(table, "as CSV"):
-        reader = csv.DictReader(io.StringIO(content.decode("utf-8"), newline=""), strict=True)
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""), strict=True)
         rows = list(reader)
     if missing := [column for column in columns if column not in (reader.fieldnames or ())]:
         raise DataError(f"{table}: has no column '{missing[0]}'; expected {', '.join(columns)}")

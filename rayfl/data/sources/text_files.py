@@ -71,7 +71,7 @@ def load(
 def _read(file: Path) -> tuple[np.ndarray, FileDigest]:
     content, digest = read_file(file)
     try:
-        text = encoded(content.decode("utf-8"))
+        text = encoded(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: is not UTF-8 text ({error})") from error
     if len(text) <= LENGTH:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from rayfl.data.checking import unmasked
+from rayfl.data.checking import how_to_make_dense, unmasked
 from rayfl.data.formats.image_decoding import in_eight_bits
 from rayfl.data.image_layout import CHANNELS
 from rayfl.errors import DataError, RayflError
@@ -80,7 +80,7 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
         which = f"input '{name}'" if name else "the input"
         raise DataError(
             f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, a "
-            "PIL image, or a dictionary of these"
+            f"PIL image, or a dictionary of these{how_to_make_dense(value)}"
         )
     return np.asarray(unmasked(array, f"{where}: item {row}: its inputs"))
 

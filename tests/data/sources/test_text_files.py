@@ -38,6 +38,14 @@ def test_windows_are_followed_by_their_label_and_unknown_characters_are_spaces(t
     assert [Path(file).name for file, _ in data.provenance.files] == ["ptb.train.txt", "ptb.test.txt"]
 
 
+def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
+    plain, marked = tmp_path / "plain.txt", tmp_path / "marked.txt"
+    plain.write_text(TEXT, encoding="utf-8")
+    marked.write_text(TEXT, encoding="utf-8-sig")
+    texts = [load("auto", file, train_share=0.5).train.x.text for file in (plain, marked)]
+    assert np.array_equal(*texts)
+
+
 def test_one_text_is_split_in_order_without_overlap(tmp_path: Path) -> None:
     data = load("auto", written(tmp_path, "a.txt"), train_share=0.5)
     windows = len(TEXT) - 80

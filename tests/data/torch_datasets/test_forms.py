@@ -90,7 +90,7 @@ class Unsized(Dataset[Any]):
         (with_clients({"a": [0], "b": []}), r"client 1 has no training samples \(1 of 2"),
         (with_clients({}), "train names no clients"),
         (with_clients(SITE[:3]), r"the owners of train are <U6\[3\] for 40 samples; give an integer or a string for"),
-        (with_clients(LISTS, {"joe": [0]}), "test has samples of 'joe', but train has none"),
+        (with_clients(LISTS, {"joe": [0]}), "test has samples of 'joe', but train has none; leave out the owners of"),
     ],
 )
 def test_other_objects_raise_in_one_line(returned: Any, message: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 import torch
 from PIL import Image
 
@@ -91,6 +92,10 @@ def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) ->
         (
             lambda row: (VECTORS[row], np.nan if row == 1 else 1.0),
             "train labels hold .* finite: the first in row 1",
+        ),
+        (
+            lambda row: (scipy.sparse.csr_array(VECTORS[[row]]), 0),
+            r"the input of item 0 is of type csr_array; give a tensor, .*; it is sparse: give its \.toarray\(\)",
         ),
         (
             lambda row: (VECTORS[row], np.ma.masked_array(row, row == 13)),
