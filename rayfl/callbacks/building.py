@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from pydantic import ValidationError
 
 from rayfl.callbacks import callbacks
 from rayfl.callbacks.callback import Callback, Given
+from rayfl.callbacks.ranked import Ranked
 from rayfl.component import build_component, with_options
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
 
 
 def build_callbacks(scenario: Scenario) -> list[Callback]:
@@ -56,6 +63,26 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
             raise ScenarioError(f"{where}: {error}") from None
         found.append(item)
     return found
+
+
+def check_metrics(callbacks: Sequence[Callback], scenario: Scenario, store: ShardStore, where: str) -> None:
+    """Checks that a run has the metrics by which callbacks rank its rounds.
+
+    Args:
+        callbacks: The callbacks.
+        scenario: The run's scenario.
+        store: Its data.
+        where: The key of a callback, with {} for its number.
+
+    Raises:
+        ScenarioError: There is no such metric; names the nearest.
+    """
+    for index, callback in enumerate(callbacks):
+        if isinstance(callback, Ranked):
+            try:
+                callback.check_metric(scenario, store)
+            except ScenarioError as error:
+                raise ScenarioError(f"{where.format(index)}.{error}") from None
 
 
 def with_callback_defaults(scenario: Scenario) -> Scenario:

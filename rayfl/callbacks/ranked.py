@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from rayfl.planning.headline import Headline, headline_label
 from rayfl.registry import nearest
+from rayfl.report.columns import columns_of
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
 
 
 class Ranked(Callback):
@@ -42,6 +46,17 @@ class Ranked(Callback):
         known = self.metric is None or _is_of(self.metric, headline_label(evaluation))
         if self.mode is None and not (known or _is_loss(self.metric, map(metric_label, evaluation.metrics))):
             raise ScenarioError(f"mode: set 'min' or 'max', whichever is best for '{self.metric}'")
+
+    def check_metric(self, scenario: Scenario, store: ShardStore) -> None:
+        """Checks that the rounds that it ranks have the metric, as far as that is known before the run.
+
+        Raises:
+            ScenarioError: They do not.
+        """
+        phase = next((phase for phase in scenario.phases if phase.name == self.phase), scenario.phases[-1])
+        known = columns_of(scenario, phase, store)
+        if self.metric is not None and known is not None and self.metric not in known:
+            raise ScenarioError(f"metric: no metric is called '{self.metric}'; {nearest(self.metric, known)}")
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str:
         """See `Callback.decides_by`."""

@@ -178,7 +178,7 @@ def _run_left(
     if left:
         from rayfl.grid.checking import check_cells
 
-        check_cells([cell for cell in cells if cell in left], data_dir)
+        check_cells([cell for cell in cells if cell in left], data_dir, grid.figures)
         check_data_unchanged(finished, left, data_dir)
     with GridProgress(len(left), sum(left.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from rayfl.callbacks.building import build_callbacks, check_metrics
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.data.store import ShardStore
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.grid.cells import Cell
 from rayfl.models.flat import FlatModel
 from rayfl.planning.cohort import check_cohort
 from rayfl.preparation import prepare
+from rayfl.registry import nearest
+from rayfl.report.columns import columns_of
 from rayfl.resolution import resolve
 from rayfl.start.initial_weights import check_start, first_model
 
@@ -23,7 +27,7 @@ KEPT = 4
 """Number of data sets with networks in memory at once."""
 
 
-def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
+def check_cells(cells: Iterable[Cell], data_dir: Path, figures: Sequence[str] = ()) -> None:
     """Checks the first cell of every row and column, and the scenarios that it starts from, as a run would.
 
     Cells that differ only in seed and task also differ only in random draws, which the checks do not depend on.
@@ -31,9 +35,11 @@ def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
     Args:
         cells: The cells to be run.
         data_dir: The folder of real data.
+        figures: Columns that the grid shows.
 
     Raises:
-        RayflError: Any error that the run of a cell would raise before its first round; names the cell.
+        RayflError: A run will have no such column, or any error that the run of a cell would raise before its first
+            round; names the cell.
     """
     prepared = _Prepared(data_dir)
     first: dict[tuple[str, str], Cell] = {}
@@ -42,10 +48,20 @@ def check_cells(cells: Iterable[Cell], data_dir: Path) -> None:
     for cell in first.values():
         try:
             job, model = prepared.checked(cell.scenario)
+            _check_columns(resolve(cell.scenario), job.result.store, figures)
             if cell.scenario.start is not None:
                 check_start(cell.scenario.start, first_model(job, model), prepared.checked)
         except RayflError as error:
             raise type(error)(f"{cell}: {error}") from error
+
+
+def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]) -> None:
+    """Checks the columns of metrics.jsonl that the grid and the scenario's callbacks name."""
+    check_metrics(build_callbacks(scenario), scenario, store, "callbacks.{}")
+    known = columns_of(scenario, scenario.phases[-1], store)
+    for name in figures if known is not None else ():
+        if name not in known:
+            raise ScenarioError(f"figures: no column of metrics.jsonl is called '{name}'; {nearest(name, known)}")
 
 
 class _Prepared:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.callbacks.early_stopping import EarlyStopping
 from rayfl.errors import RayflError, ScenarioError
-from tests.callbacks.scene import PLAIN, Diary, Faulty, model_of, run
+from tests.callbacks.scene import PLAIN, RELAY, Diary, Faulty, model_of, run
 
 
 class Logging(Callback):
@@ -139,12 +140,47 @@ def test_a_programs_callbacks_must_be_callbacks(tmp_path: Path, given: Any) -> N
         run(tmp_path, callbacks=[given])
 
 
-def test_a_metric_that_no_round_has_is_named_with_those_there_are(tmp_path: Path) -> None:
-    chosen = {"name": "early_stopping", "metric": "test_acuracy", "mode": "max"}
-    with pytest.raises(
-        ScenarioError, match="callback 'early_stopping': metric: no metric is called 'test_acuracy'; did"
-    ):
-        run(tmp_path, named=[chosen])
+@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+@pytest.mark.parametrize(
+    ("metric", "meant"),
+    [
+        ("test_acuracy", "test_accuracy"),
+        ("test_los", "test_loss"),
+        ("test_accuracy_means", "test_accuracy_mean"),
+        ("personalised_accuracy", "personalized_accuracy"),
+        ("trainloss", "train_loss"),
+        ("step_norms", "step_norm"),
+    ],
+)
+def test_a_metric_that_no_round_has_is_named_before_anything_starts(
+    tmp_path: Path, name: str, metric: str, meant: str
+) -> None:
+    chosen = {"name": name, "metric": metric, "mode": "max"}
+    evaluation = {"over_clients": ["mean"], "personalize": {"steps": 1, "lr": 0.1}}
+    with pytest.raises(ScenarioError) as caught:
+        run(tmp_path, named=[chosen], evaluation=evaluation)
+    assert f"callbacks.0.metric: no metric is called '{metric}'; did you mean '{meant}'" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    meaning = {"name": name, "metric": meant, "mode": "max"}
+    phases = [PLAIN | {"rounds": 1, "report": ["step"]}]
+    run(tmp_path, named=[meaning], evaluation=evaluation, phases=phases)
+
+
+def test_a_metric_that_a_phase_does_not_report_is_named_before_anything_starts(tmp_path: Path) -> None:
+    stopping = EarlyStopping(metric="test_macro_f1", mode="max", phase="plain")
+    with pytest.raises(ScenarioError, match=r"^callbacks\[0\]\.metric: no metric is called 'test_macro_f1'; "):
+        run(tmp_path, callbacks=[stopping], phases=[RELAY | {"metrics": ["macro_f1"]}, PLAIN])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_metric_that_a_callback_of_ones_own_may_log_is_looked_for_in_the_first_evaluation(tmp_path: Path) -> None:
+    own, chosen = f"{__name__}:Logging", {"name": "best_model", "mode": "max"}
+    run(tmp_path, named=[own, chosen | {"metric": "twice_the_round"}], phases=[PLAIN])
+    run(tmp_path, callbacks=[Logging], named=[chosen | {"metric": "twice_the_round"}], phases=[PLAIN])
+    complaint = "callback 'best_model': metric: no metric is called 'twice_a_round'; did you mean 'twice_the_round'"
+    with pytest.raises(ScenarioError, match=complaint):
+        run(tmp_path, named=[own, chosen | {"metric": "twice_a_round"}], phases=[PLAIN])
 
 
 def test_a_package_that_is_missing_is_named_with_the_extra_that_installs_it(

@@ -52,8 +52,9 @@ REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 def test_a_decision_by_clients_data_is_rejected(
     tmp_path: Path, phase: dict[str, Any], level: str, name: str, options: Any, data: Any, column: str
 ) -> None:
+    evaluation = {"over_clients": ["pooled_mean"] if data == POOLED else []}
     with pytest.raises(ScenarioError) as error:
-        private(tmp_path, phase, {"name": name, **options}, data)
+        private(tmp_path, phase, {"name": name, **options}, data, evaluation=evaluation)
     assert f"callbacks.0.metric: '{column}' is computed from clients' data without noise, and with {level}" in str(
         error.value
     )

@@ -102,6 +102,31 @@ def test_table_only_runs_nothing(folder: Path, capsys: pytest.CaptureFixture[str
     assert (folder / "runs" / "small" / "table.md").exists()
 
 
+@pytest.mark.parametrize(
+    ("added", "complaint"),
+    [
+        (
+            'metrics = ["best"]\nfigures = ["test_acuracy"]\n',
+            "figures: no column of metrics.jsonl is called 'test_acuracy'; did you mean 'test_accuracy'",
+        ),
+        (
+            'overrides = { callbacks = [{ name = "best_model", metric = "test_los", mode = "min" }] }\n',
+            "callbacks.0.metric: no metric is called 'test_los'; did you mean 'test_loss'",
+        ),
+    ],
+    ids=["figure", "callback"],
+)
+def test_a_column_that_no_run_will_have_is_named_before_the_first_run(
+    folder: Path, capsys: pytest.CaptureFixture[str], added: str, complaint: str
+) -> None:
+    (folder / "scenarios" / "small.grid.toml").write_text(GRID.replace("[rows]", f"{added}\n[rows]"))
+    assert main(["small", "--backend", "inline"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: FedAvg / 2 / seed 0: ")
+    assert complaint in line
+    assert not list(folder.rglob("metrics.jsonl"))
+
+
 def test_other_overrides_than_before_are_rejected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["small", "--backend", "inline", "--only", "FedAvg/2"]
     assert main([*arguments, "phases.federated.local.lr=0.2"]) == 0
