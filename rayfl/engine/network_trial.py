@@ -136,7 +136,8 @@ class _Trial:
         """
         self._before = values_of(model=self.model.module, task=self._task)
         try:
-            self._check_evaluation()
+            with self.model.elsewhere(self.model.params):  # a layer may initialise itself from the first batch
+                self._check_evaluation()
             self._first = self._visit(0)
         except ScenarioError as error:
             return error

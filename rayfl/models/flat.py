@@ -91,6 +91,8 @@ class FlatModel:
         self._beside = {
             name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in in_vector
         }
+        for buffer in self._beside.values():
+            buffer.data = buffer.contiguous()  # values of an expanded one cannot be set
         self._owners |= {name: _owner(module, name) for name in self._beside}
         self._fixed = {name: buffer.detach().clone() for name, buffer in self._beside.items()}
         discrete = {name for name, buffer in self._beside.items() if not buffer.is_floating_point()} - {*self.counters}

@@ -15,8 +15,8 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
     """Lays out all trained parameters, then frozen parameters and buffers.
 
     Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor has the place of its first
-    name. Buffers without a slot are integers and booleans (`num_batches_tracked`), for which a mean over clients makes
-    no sense, those that are not persistent, and those with infinities (attention masks), which have no differences.
+    name. Buffers without a slot are integers and booleans, for which a mean over clients makes no sense, those that are
+    not persistent, and those with infinities (attention masks), which have no differences.
 
     Raises:
         ScenarioError: The module has nothing to train, or has a tensor that does not fit into a float32 vector: it
@@ -27,6 +27,11 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
     for name in persistent:
         if name.rpartition(".")[2] == "_extra_state":
             raise ScenarioError(f"model: '{name}' is extra state; only parameters and buffers can be sent to clients")
+    for name, buffer in module.named_buffers():
+        if buffer.is_quantized:
+            raise ScenarioError(
+                f"model: buffer '{name}' is {buffer.dtype}; keep its integers in a buffer of torch.int8"
+            )
     parameters: dict[str, torch.Tensor] = dict(module.named_parameters(remove_duplicate=False))
     buffers = {
         name: buffer

@@ -366,11 +366,27 @@ def test_clients_keep_buffers_beside_their_state_in_their_own_type(name: str) ->
             assert (ours.dtype, ours.tolist()) == (expected.dtype, expected.tolist())
 
 
+TABLES: dict[str, Any] = {
+    "seed": SEED,
+    "data": {"name": "tests.algorithms.scene:people", "options": {"number": len(SIZES)}},
+    "model": MODEL,
+    "phases": [{"name": "federated", "rounds": 3, "cohort": {"explicit": [list(c) for c in COHORTS]}, "local": LOCAL}],
+    "evaluation": {"every": 1},
+}
+
+
 RESUMED: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "parallel": ("fedavg", {}, {}),
     "relay": ("fedavg", {"schedule": "relay"}, {}),
     "buffered": (UNIFORM, STEPPED | {"schedule": "buffered", "buffer": 3}, SPEEDS),
     "ema": ("fedavg", {"eval_model": "ema"}, {}),
+    "moon": ("moon", {}, {}),
+    "several exchanges": ({"name": "coprefl", "query_share": 0.5}, {}, {}),
+    "trained on by the server": (
+        "fedavg",
+        {"server_training": {"epochs": 1, "batch_size": 4, "lr": 0.1}},
+        {"data": {**TABLES["data"], "server_share": 0.1}},
+    ),
     **{name: (algorithm, phase, PERSONAL) for name, (algorithm, phase, _) in PERSONAL_CASES.items()},
 }
 
@@ -490,19 +506,30 @@ def test_a_batch_of_an_evaluation_changes_no_buffer_for_the_next() -> None:
     assert evaluated.scores["test_accuracy"] == correct / len(data)
 
 
+def test_a_model_is_personalised_from_the_servers_buffers() -> None:
+    local = {"epochs": 1, "batch_size": "full", "lr": 0.1}
+    evaluation = {"every": 1, "per_client": True, "personalize": local}
+    job, _ = job_of(evaluation=evaluation)
+    _, events = run_on_hosts(job, 2)
+    *_, last = [event for event in events if isinstance(event, Evaluated)]
+    data, test = people().train, people().test
+    assert len(last.clients) == len(SIZES)
+    own = [np.flatnonzero(np.repeat(np.arange(len(SIZES)), SIZES) == client) for client in range(len(SIZES))]
+    for score in last.clients:
+        net, rows = plain_rounds(), own[score.client]
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        x, y = torch.from_numpy(np.asarray(data.x)[rows]), torch.from_numpy(data.y[rows])
+        F.cross_entropy(net.train()(x), y).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        mine = slice(2 * score.client, 2 * score.client + 2)
+        guessed = net.eval()(torch.from_numpy(np.asarray(test.x)[mine])).argmax(1).numpy()
+        assert score.scores["personalized_accuracy"] == (guessed == test.y[mine]).mean()
+
+
 def test_trials_before_the_run_do_not_initialise_the_network() -> None:
     job, model = job_of()
     check_same(model.state_dict(), initial())
     assert not job.result.initial.discrete["norm.initialised"]
-
-
-TABLES: dict[str, Any] = {
-    "seed": SEED,
-    "data": {"name": "tests.algorithms.scene:people", "options": {"number": len(SIZES)}},
-    "model": MODEL,
-    "phases": [{"name": "federated", "rounds": 3, "cohort": {"explicit": [list(c) for c in COHORTS]}, "local": LOCAL}],
-    "evaluation": {"every": 1},
-}
 
 
 def run(folder: Path, **changes: Any) -> rayfl.Result:
@@ -577,7 +604,7 @@ class LaterPhase(StartsItself):
 
 def test_a_later_phase_takes_over_what_agrees_in_name_shape_and_type() -> None:
     first, later = (
-        InitialModel(m.vector.numpy(), m.layout, "read_out", {}, as_arrays(m.discrete()))
+        InitialModel(m.vector.numpy(), m.layout, "read_out", discrete=as_arrays(m.discrete()))
         for m in map(cpu, (StartsItself, LaterPhase))
     )
     values = {

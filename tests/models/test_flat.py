@@ -204,6 +204,76 @@ def test_running_statistics_are_views_that_training_updates() -> None:
     assert torch.equal(flat.vector, before)
 
 
+class CountsItself(nn.Module):
+    """Batch and instance norm beside a layer of one's own, all of which count in a buffer of the same name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = WithBuffer(torch.tensor(3))
+        self.own.register_buffer("num_batches_tracked", torch.tensor(7))
+        self.norm, self.other = nn.BatchNorm1d(2), nn.InstanceNorm1d(2, track_running_stats=True)
+        self.lazy: nn.Module = nn.LazyBatchNorm1d()
+        self.lazy(torch.zeros(2, 2))
+
+
+def test_only_the_counters_of_pytorchs_norms_are_left_out() -> None:
+    flat = FlatModel(CountsItself(), CPU)
+    assert flat.discrete_names == ("own.extra", "own.num_batches_tracked")
+    assert flat.counters == {f"{name}.num_batches_tracked" for name in ("norm", "other", "lazy")}
+
+
+def test_integer_and_boolean_buffers_are_loaded_beside_the_vector_in_their_own_types() -> None:
+    flat = FlatModel(Counting(), CPU)
+    flat.module(torch.randn(1, 3))
+    flat.module.get_buffer("mask").fill_(False)
+    left = flat.discrete()
+    assert (left["steps"].item(), left["mask"].tolist()) == (6, [False] * 3)
+    flat.load(flat.vector.clone())
+    flat.load(flat.vector.clone(), left)
+    assert flat.module.get_buffer("steps").item() == 6
+    state = flat.state_dict()
+    assert (state["steps"].item(), state["mask"].tolist(), state["mask"].dtype) == (6, [False] * 3, torch.bool)
+    assert flat.state_dict(flat.vector, flat.initial_discrete())["steps"].item() == 5
+
+
+def test_a_buffer_that_a_module_replaces_is_read_and_put_back() -> None:
+    flat = FlatModel(Counting(), CPU)
+    held = flat.module.get_buffer("steps")
+    with torch.inference_mode():
+        flat.module.steps = torch.tensor(8)
+    assert flat.discrete()["steps"].item() == 8
+    flat.load(flat.vector.clone())
+    assert flat.module.get_buffer("steps") is held
+    assert held.item() == 5
+    flat.module.steps = torch.tensor([8])
+    with pytest.raises(ScenarioError, match=r"buffer 'steps' became torch.int64 \[1\], but was torch.int64 \[\]"):
+        flat.discrete()
+
+
+def test_what_a_batch_of_an_evaluation_writes_is_undone_after_it() -> None:
+    flat = FlatModel(Counting(), CPU)
+    vector, beside = flat.vector.clone(), {"steps": torch.tensor(9), "mask": torch.tensor([True] * 3)}
+    flat.load(vector, beside)
+    seen = []
+    for place in flat.unchanged(range(4), vector, beside):
+        seen.append([flat.module.get_buffer(name).tolist() for name in ("steps", "mask", "scale", "constant")])
+        if place == 0:
+            flat.module.get_buffer("mask").data.fill_(False)
+        if place == 1:
+            flat.module.get_buffer("scale").data.fill_(0.0)
+            flat.params.zero_()
+        if place == 2:
+            flat.module.get_buffer("constant").fill_(4.0)
+    assert seen == [seen[0]] * 4
+    assert torch.equal(flat.vector, vector)
+
+
+def test_an_expanded_buffer_gets_memory_of_its_own() -> None:
+    flat = FlatModel(WithBuffer(torch.arange(3).expand(2, 3)), CPU)
+    flat.load(flat.vector.clone(), {"extra": torch.ones(2, 3, dtype=torch.int64)})
+    assert flat.discrete()["extra"].tolist() == [[1, 1, 1]] * 2
+
+
 def test_integer_and_boolean_buffers_stay_out_of_the_vector_and_start_anew_with_every_load() -> None:
     flat = FlatModel(Counting(), CPU)
     assert flat.num_buffer_values == 2

@@ -45,6 +45,36 @@ def test_without_rules_all_values_are_taken_and_nothing_changes() -> None:
     assert not result.discrete, "batch norm's counters are not taken"
 
 
+def test_batch_norms_counters_may_be_missing() -> None:
+    source = {name: value for name, value in state_of(ResNet8()).items() if "tracked" not in name}
+    target = FlatModel(ResNet8(), CPU)
+    result = transfer(source, target)
+    assert result.taken == tuple(source)
+    assert result.summary() == f"{len(source)} tensors taken"
+
+
+class Flagged(nn.Linear):
+    """A weight with a flag and a counter."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("flag", torch.tensor(False))
+        self.register_buffer("num_batches_tracked", torch.tensor([1, 2]))
+
+
+def test_integers_and_flags_are_taken_in_their_own_types() -> None:
+    target = FlatModel(Flagged(), CPU)
+    source = state_of(Flagged()) | {"flag": torch.tensor(True), "num_batches_tracked": torch.tensor([2**40 + 1, 5])}
+    expected = {name: source[name] for name in ("flag", "num_batches_tracked")}
+    torch.testing.assert_close(dict(transfer(source, target).discrete), expected, rtol=0, atol=0)
+    kept = transfer(source, target, ignore=["flag"])
+    assert not kept.discrete["flag"]
+    with pytest.raises(DataError, match=r"'flag' is torch.float32, this model's is torch.bool"):
+        transfer(source | {"flag": torch.tensor(1.0)}, target)
+    with pytest.raises(DataError, match=r"lacks 'num_batches_tracked' of this model"):
+        transfer({name: value for name, value in source.items() if "tracked" not in name}, target)
+
+
 def test_a_fresh_head_lets_a_model_go_on_with_other_classes() -> None:
     source, target = state_of(LeNet5(num_classes=100)), FlatModel(LeNet5(num_classes=10), CPU)
     initial = target.state_dict()
