@@ -52,9 +52,9 @@ class WatchedNet(TanhNet):
 )
 def test_nothing_moves_what_is_frozen(algorithm: dict[str, Any], order: str) -> None:
     """With weight decay, momentum and clipping; clients come back, so that penalties have what to remember."""
-    STEPS.clear()
     setting = EVERYTHING.with_local(batch_size="full", epochs=6, unfreeze={"share": 1.0, "order": order})
     job, _ = prepared(algorithm, setting, model=f"{__name__}:WatchedNet")
+    STEPS.clear()  # of the trial before the run
     run_on_hosts(job, 1)
     modules = TanhNet.ordered_modules if order == "bottom_up" else TanhNet.ordered_modules[::-1]
     assert len(STEPS) == 12 * 6
@@ -122,7 +122,6 @@ def test_only_gradients_that_are_needed_are_computed(
     train: Any, local: dict[str, Any], weights: list[int], inputs: list[int], reached: list[int]
 ) -> None:
     """In six steps. Backward ends at the first module, from the input, that trains: above it, inputs need gradients."""
-    COMPUTED.clear()
     setting = PLAIN.with_local(batch_size="full", epochs=6, **local)
     job, _ = prepared(
         "fedavg",
@@ -132,6 +131,7 @@ def test_only_gradients_that_are_needed_are_computed(
             {"name": "p", "rounds": 1, "cohort": {"explicit": [[3]]}, "local": dict(setting.local), "train": train}
         ],
     )
+    COMPUTED.clear()  # of the trial before the run
     run_on_hosts(job, 1)
     for what, expected in (("weight", weights), ("bias", weights), ("input", inputs), ("reached", reached)):
         assert [COMPUTED[name, what] for name in TanhNet.ordered_modules] == expected

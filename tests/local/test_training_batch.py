@@ -84,8 +84,8 @@ def siamese(**changes: Any) -> dict[str, Any]:
 
 
 def test_simsiam_sees_each_view_with_its_own_augmentation() -> None:
-    SHOWN.clear()
     job = scenes.prepared(**siamese())
+    SHOWN.clear()  # of the trial before the run
     model, _ = run_on_hosts(job, 1)
     shown = list(SHOWN)
     assert np.array_equal(model, run_on_hosts(job, 3)[0])
@@ -101,8 +101,8 @@ def test_simsiam_sees_each_view_with_its_own_augmentation() -> None:
 
 def test_simsiam_trains_as_in_plain_pytorch() -> None:
     """The first client's two steps, from the views that it was shown."""
-    SHOWN.clear()
     job = scenes.prepared(**siamese())
+    SHOWN.clear()  # of the trial before the run
     run_on_hosts(job, 1)
     _, flat = prepare(Scenario.from_tables(scenes.tables(**siamese())), Path("no-data-here"))
     network = cast(Any, flat.module.double())
