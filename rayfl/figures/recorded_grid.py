@@ -63,7 +63,7 @@ def read_grid(folder: Path) -> RecordedGrid:
             table = pq.read_table(folder / TABLE_FILE).to_pylist()
             done = [row for row in table if row["status"] == "finished"]
             failed = [row for row in table if row["status"] != "finished"]
-        paths = [_folder_of(folder, row) for row in done]
+            paths = [_folder_of(folder, row) for row in done]
         notes = _failures(failed)
         if done and all(is_run(path) for path in paths):
             title = title_of(folder)

@@ -13,11 +13,12 @@ import numpy as np
 
 from rayfl.config.loading import read_toml
 from rayfl.errors import DataError
+from rayfl.fingerprint.recorded import read_environment
 from rayfl.grid.schema import folder_name
 from rayfl.planning.headline import Headline
 from rayfl.planning.phase_span import PhaseSpan, phase_spans
-from rayfl.reading import read_json_object, reading
-from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
+from rayfl.reading import reading
+from rayfl.report.folder import METRICS_FILE, SCENARIO_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import read_status
 
@@ -137,9 +138,9 @@ def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> Rec
         ResourceError: Its records are damaged.
     """
     scenario = dict(read_toml(folder / SCENARIO_FILE))
-    path = folder / ENVIRONMENT_FILE
-    environment = read_json_object(path) if path.exists() else {}
-    rows = sorted(read_rows(folder), key=lambda row: row["round"])
+    environment = read_environment(folder)
+    with reading(folder / METRICS_FILE, "as the metrics of a run"):
+        rows = sorted(read_rows(folder), key=lambda row: int(row["round"]))
     if not rows:
         raise DataError(f"'{folder}': {METRICS_FILE} has no evaluated round, so there is nothing to draw or compare")
     with reading(folder, "as the records of a finished run"):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from rayfl.errors import ResourceError
+from rayfl.errors import RayflError, ResourceError
 from rayfl.reading import read_json_object, reading
 from rayfl.report.folder import ENVIRONMENT_FILE
 
@@ -32,6 +33,34 @@ class Recorded:
     weights: Sequence[str] = ()
 
 
+_SHAPES: Mapping[str, type] = {
+    **dict.fromkeys(("packages", "driver", "numerics", "data", "headline", "code"), dict),
+    **dict.fromkeys(("hosts", "data.files", "traces"), list),
+    **dict.fromkeys(("data.name", "data.source", "data.description", "data.digest", "data.summary"), str),
+    **dict.fromkeys(("headline.metric", "headline.on"), str),
+}
+"""Keys of environment.json that readers look into; older records lack some of them."""
+
+
+def read_environment(folder: Path, error: type[RayflError] = ResourceError) -> dict[str, Any]:
+    """The content of environment.json in a run's folder, for readers of old and copied records; empty without the file.
+
+    Raises:
+        RayflError: It is damaged, or a value has another type than rayfl writes.
+    """
+    path = folder / ENVIRONMENT_FILE
+    found = read_json_object(path, error) if path.exists() else {}
+    with reading(path, "as the environment of a run", error):
+        for key, kind in _SHAPES.items():
+            table, _, last = key.rpartition(".")
+            values = found.get(table, {}) if table else found
+            if last in values and not isinstance(values[last], kind):
+                raise TypeError(f"{key} is {values[last]!r}")
+            if kind is list and not all(isinstance(item, dict) for item in values.get(last, ())):
+                raise TypeError(f"{key} holds other values than tables")
+    return found
+
+
 def recorded(folder: Path) -> Recorded:
     """Reads the records in a run's folder.
 
@@ -39,7 +68,7 @@ def recorded(folder: Path) -> Recorded:
         ResourceError: The records are missing or damaged.
     """
     path = folder / ENVIRONMENT_FILE
-    environment = read_json_object(path, ResourceError)
+    environment = read_environment(folder) or read_json_object(path, ResourceError)  # raises if there is no file
     with reading(path, "as the environment of a run", ResourceError):
         start = environment.get("start") or {}
         own = environment["data"].get("digest")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
@@ -10,7 +11,9 @@ from rayfl.planning.headline import Headline
 
 
 def duration(seconds: float) -> str:
-    """Returns `0.4 s`, `12 s`, `3 min 20 s` or `2 h 5 min`."""
+    """Returns `0.4 s`, `12 s`, `3 min 20 s` or `2 h 5 min`; `–` if it is not finite."""
+    if not math.isfinite(seconds):
+        return "–"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)

@@ -202,6 +202,44 @@ def test_a_damaged_privacy_json_is_an_error_that_names_the_file(run: Path, missi
         write_report(run)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("environment.json", "packages", []),
+        ("environment.json", "driver", 3),
+        ("environment.json", "numerics", True),
+        ("environment.json", "hosts", {"device": "cpu"}),
+        ("environment.json", "hosts", ["cpu"]),
+        ("environment.json", "data", "femnist"),
+        ("environment.json", "data", {"summary": 1.5}),
+        ("environment.json", "data", {"name": ["femnist"]}),
+        ("environment.json", "data", {"files": None}),
+        ("environment.json", "headline", {"metric": 1.0}),
+        ("status.json", "stopped", [1, "a"]),
+        ("metrics.jsonl", "round", [1]),
+        ("metrics.jsonl", "round", None),
+    ],
+)
+def test_a_record_of_a_wrong_type_is_an_error_that_names_the_file(
+    name: str, key: str, value: object, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = run / name
+    (run / "status.json").write_text('{"status": "finished"}')
+    first, _, rest = path.read_text().partition("\n") if name == "metrics.jsonl" else (path.read_text(), "", "")
+    path.write_text(f"{json.dumps(json.loads(first) | {key: value})}\n{rest}")
+    assert main(["report", str(run)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {path}: cannot be read as the ")
+    assert said.count("\n") == 1
+
+
+def test_a_time_that_is_not_finite_is_shown_as_missing(run: Path) -> None:
+    path = run / "metrics.jsonl"
+    rows = map(json.loads, path.read_text().splitlines())
+    path.write_text("".join(f"{json.dumps(row | {'seconds': None})}\n" for row in rows))
+    assert ["time of the rounds", "–", "up to round 6"] in page_of(run)[1].rows
+
+
 def test_scores_of_clients_are_those_of_the_last_round(run: Path) -> None:
     before = page_of(run)[1].rows
     rows = pq.read_table(run / "clients.parquet").to_pylist()

@@ -45,7 +45,9 @@ def grid_page(folder: Path) -> Page:
     """
     path = folder / TABLE_FILE
     runs = _runs_of(path) if path.is_file() else []
-    states = _states(folder, runs)
+    with reading(path, "as the table of a grid"):
+        states = _states(folder, runs)
+        overall = _status(states)
     recorded = _recorded(folder, states)
     sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
     seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
@@ -54,7 +56,7 @@ def grid_page(folder: Path) -> Page:
     notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
     notes = notes or (recorded.data if recorded else [])
     data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
-    return Page(title_of(folder), *_status(states), data, sections, __version__)
+    return Page(title_of(folder), *overall, data, sections, __version__)
 
 
 def _runs_of(path: Path) -> list[dict[str, Any]]:
@@ -74,7 +76,7 @@ def _states(folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str
         if runs and state in ("finished", "failed"):
             continue  # the table lists it
         place = str(path.relative_to(folder))
-        found.append({"row": place, "status": state, "reason": status and status["reason"]})
+        found.append({"row": place, "status": state, "reason": status and status.get("reason")})
     return found
 
 

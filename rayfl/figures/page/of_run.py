@@ -24,14 +24,15 @@ from rayfl.figures.page.sections import (
 )
 from rayfl.figures.quantities import quantity_of
 from rayfl.figures.recorded_run import DataNote, RecordedRun, read_so_far
+from rayfl.fingerprint.recorded import read_environment
 from rayfl.grid.results import TAIL
-from rayfl.reading import read_json_object, reading
-from rayfl.report.folder import ENVIRONMENT_FILE, SCENARIO_FILE
+from rayfl.reading import reading
+from rayfl.report.folder import SCENARIO_FILE
 from rayfl.report.formatting import duration
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.records import CLIENTS_FILE
-from rayfl.report.status import read_status
+from rayfl.report.status import STATUS, read_status
 from rayfl.report.text_table import TextTable
 
 
@@ -43,8 +44,7 @@ def run_page(folder: Path) -> Page:
         ResourceError: Other records are damaged.
     """
     scenario = read_toml(folder / SCENARIO_FILE)
-    path = folder / ENVIRONMENT_FILE
-    environment = read_json_object(path) if path.exists() else {}
+    environment = read_environment(folder)
     run = read_so_far(folder) if read_rows(folder) else None
     status = read_status(folder) or {"status": "finished" if run else "incomplete"}
     scores = _client_scores(folder)
@@ -56,7 +56,8 @@ def run_page(folder: Path) -> Page:
     text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
     sections.append(Section("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text))
     title = str(scenario.get("title") or scenario.get("name", folder.name))
-    return Page(title, status["status"], _reason(status), note.text, sections, __version__)
+    with reading(folder / STATUS, "as the status of a run"):
+        return Page(title, status["status"], _reason(status), note.text, sections, __version__)
 
 
 def _reason(status: Mapping[str, Any]) -> str:
