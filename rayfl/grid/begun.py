@@ -40,20 +40,23 @@ def clear(cell: Cell, but: str) -> None:
     Args:
         cell: The cell.
         but: The name of a file that stays.
+
+    Raises:
+        ResourceError: Something cannot be removed.
     """
-    others = [path for path in cell.folder.iterdir() if path.name != but]
+    from rayfl.lifecycle.in_place import making_way, move_aside  # loads PyTorch
+
     if (cell.folder / LEDGER_FILE).exists():
-        number = sum(1 for _ in cell.folder.parent.iterdir())
-        aside = cell.folder.with_name(f"{cell.folder.name}-stopped-{number}")
-        aside.mkdir()
-        for path in others:
-            path.rename(aside / path.name)
+        move_aside(cell.folder, but)
         return
-    for path in others:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+    with making_way(cell.folder):
+        for path in cell.folder.iterdir():
+            if path.name == but:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
 
 def _what(cell: Cell) -> dict[str, object]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Literal
 
 from rayfl.checkpoint.checkpoints import Checkpoints
-from rayfl.errors import CheckpointError, ScenarioError
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.lifecycle.run_lock import release_elsewhere
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
@@ -58,3 +60,40 @@ def run_in_place(
         say(f"the run starts over: {error}")
         clear()
         run("begin")
+
+
+def move_aside(folder: Path, but: str = "") -> None:
+    """Makes way for a new run: moves what a folder holds to `<folder>-stopped-<n>`, with the first free number.
+
+    Args:
+        folder: The folder; nothing happens if it does not exist.
+        but: The name of a file that stays.
+
+    Raises:
+        ResourceError: Something cannot be moved.
+    """
+    if not folder.exists():
+        return
+    with making_way(folder):
+        for number in count(1):
+            aside = folder.with_name(f"{folder.name}-stopped-{number}")
+            try:
+                aside.mkdir()
+            except FileExistsError:
+                continue
+            for path in folder.iterdir():
+                if path.name != but:
+                    path.rename(aside / path.name)
+            return
+
+
+@contextmanager
+def making_way(folder: Path) -> Iterator[None]:
+    """Reports errors of a block that clears a folder for a new run as one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"'{error.filename or folder}' cannot be removed to make way for a new run ({error.strerror or error}); "
+            "end the program that writes there, or move it yourself"
+        ) from None

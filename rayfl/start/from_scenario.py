@@ -10,7 +10,7 @@ from pathlib import Path
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DivergenceError, ResourceError
 from rayfl.fingerprint.recorded import recorded
-from rayfl.lifecycle.in_place import How, run_in_place
+from rayfl.lifecycle.in_place import How, move_aside, run_in_place
 from rayfl.report.status import readable_status
 from rayfl.start.source import Source, from_run
 
@@ -43,16 +43,10 @@ def run_once(
                 "remove that folder to run it again"
             )
         if status is None or status["status"] != "finished":
-            run_in_place(kept, True, lambda how: run(kept, how), lambda: _clear(kept), say)
+            run_in_place(kept, True, lambda how: run(kept, how), lambda: move_aside(kept), say)
     found = from_run(kept)
     origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": recorded(kept).data}
     return Source(found.state, origin, f"start.scenario '{scenario.name}'")
-
-
-def _clear(folder: Path) -> None:
-    """Renames the folder of a stopped run to make way for a new one."""
-    if folder.exists():
-        folder.rename(folder.with_name(f"{folder.name}-stopped-{sum(1 for _ in folder.parent.iterdir())}"))
 
 
 @contextmanager
