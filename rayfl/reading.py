@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,8 @@ def reading(file: Path | str, kind: str = "", error: type[RayflError] = DataErro
     Raises:
         RayflError: Names the file.
     """
+    if isinstance(file, Path):
+        check_regular(file, str(file), error)
     try:
         yield
     except RayflError:
@@ -39,6 +42,25 @@ def reading(file: Path | str, kind: str = "", error: type[RayflError] = DataErro
         if isinstance(raised, OSError) and raised.errno is not None:  # libraries raise it without one for damage
             raise error(f"{failed} ({raised.strerror})") from raised
         raise error(f"{failed}, truncated or corrupt? ({_said(raised)})") from raised
+
+
+def check_regular(file: Path, named: str, error: type[RayflError] = DataError) -> None:
+    """Checks that what a scenario names is a file or a folder, since a device or a pipe can be read without end.
+
+    Args:
+        file: Its path; a missing file is left to who reads it.
+        named: The file, as the message names it.
+        error: The type of error to raise.
+
+    Raises:
+        RayflError: It is something else.
+    """
+    try:
+        mode = file.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise error(f"{named}: is not a regular file; name one")
 
 
 def read_json_object(file: Path, error: type[RayflError] = DataError) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def in_words(
         elif detail["type"] in _OWN_WORDS:
             text = _OWN_WORDS[detail["type"]]
         else:
-            text = detail["msg"].removeprefix("Value error, ").replace("Input should be ", "must be ")
+            said = detail["msg"].removeprefix("Value error, ")
+            text = said.replace("Input should be ", "must be ").replace("String should ", "must ")
         values[path] = value
         if text not in messages.setdefault(path, []):
             messages[path].append(text)

@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from rayfl.data.formats.digested import read_file
+from rayfl.data.formats.parquet import read_table
 from rayfl.data.sources import fashion_mnist, npz_file, parquet_folder
 from rayfl.engine.state_store import DamagedStateError
 from rayfl.errors import DataError, RayflError, ResourceError
@@ -123,3 +125,11 @@ def test_images_in_tables_are_of_formats_that_run_nothing(tmp_path: Path) -> Non
     pq.write_table(pa.table({"image": [written.getvalue()] * 4, "label": [0, 1, 0, 1]}), tmp_path / "x.parquet")
     with pytest.raises(RayflError, match=r"column 'image', row 0: cannot be read as an image"):
         parquet_folder.load("files", 0, tmp_path, "image", "label")
+
+
+def test_a_device_is_no_file_to_read() -> None:
+    """It could be read without end."""
+    with pytest.raises(DataError, match=r"^/dev/zero: is not a regular file; name one$"):
+        read_file(Path("/dev/zero"))
+    with pytest.raises(DataError, match="is not a regular file"):
+        read_table(Path("/dev/zero"), pa.schema([]))

@@ -26,6 +26,10 @@ LONGEST_NAME = 200
 """In bytes of UTF-8: file systems allow 255, and the name of the run's folder also contains the time."""
 
 
+LONGEST_TITLE = 10_000
+"""In characters; it is printed, drawn and recorded. Long enough for a cell's: its grid's title and labels."""
+
+
 def fitting_a_folder(name: str) -> str:
     """A name of a scenario or grid, checked to be that of a folder inside another.
 
@@ -45,7 +49,7 @@ class Scenario(Section):
     Attributes:
         name: First part of the name of the run's folder; at most 200 bytes, without slashes or a leading dot. By
             default the stem of the scenario's file, or `scenario` without a file.
-        title: One line that `rayfl list` and reports show. Default: empty.
+        title: One line that `rayfl list` and reports show, at most 10000 characters. Default: empty.
         seed: Seed of the initial parameters, cohorts and training; and of the data, unless `data.seed` is set. Default:
             0.
         data: The data set, and how it is divided among clients.
@@ -80,7 +84,7 @@ class Scenario(Section):
     """
 
     name: str = "scenario"
-    title: str = ""
+    title: Annotated[str, Field(max_length=LONGEST_TITLE)] = ""
     seed: NonNegativeInt = 0
     data: Data
     model: Named

@@ -18,7 +18,7 @@ from rayfl.fingerprint.users_code import code_digests
 from rayfl.grid.differences import differences
 from rayfl.grid.place import Place, with_place
 from rayfl.grid.schema import Grid, folder_name
-from rayfl.reading import read_json_object, reading
+from rayfl.reading import check_regular, read_json_object, reading
 from rayfl.report.folder import ENVIRONMENT_FILE
 from rayfl.report.status import MODEL
 from rayfl.resolution import resolve
@@ -152,6 +152,7 @@ def _digest_of_weights(start: Start | None) -> str:
     if start is None or (start.file is None and start.run is None):
         return ""
     path = Path(start.run, MODEL) if start.run is not None else Path(str(start.file))
+    check_regular(path, f"start.file '{path}'")
     try:
         with path.open("rb") as weights:
             return hashlib.file_digest(weights, "sha256").hexdigest()

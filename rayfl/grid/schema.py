@@ -13,7 +13,7 @@ from rayfl.config.beside import absolute
 from rayfl.config.finding import GRID, find
 from rayfl.config.loading import Overrides, load_scenario, override_pairs, read_toml
 from rayfl.config.overrides import table_overrides
-from rayfl.config.scenario import Scenario, fitting_a_folder
+from rayfl.config.scenario import LONGEST_TITLE, Scenario, fitting_a_folder
 from rayfl.config.section import Section
 from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
@@ -63,7 +63,7 @@ class Grid(Section):
     """
 
     name: str = "grid"
-    title: str = ""
+    title: Annotated[str, Field(max_length=LONGEST_TITLE // 4)] = ""
     scenario: str
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)
     tasks: PositiveInt | None = None
@@ -97,6 +97,8 @@ class Grid(Section):
         folders: dict[str, str] = {}
         for label in labelled:
             folder = folder_name(label)
+            if len(label) > LONGEST_TITLE // 4:
+                raise ValueError(f"'{label[:40]}…' is not a valid label: at most {LONGEST_TITLE // 4} characters")
             if not folder or "/" in label:
                 raise ValueError(f"'{label}' is not a valid label: it needs a letter or a digit, and no slash")
             if folder in folders:

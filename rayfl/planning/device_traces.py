@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from rayfl.config.participation import Sessions
 from rayfl.data.formats.parquet import read_table
 from rayfl.errors import DataError
+from rayfl.reading import check_regular
 from rayfl.streams import stream
 
 
@@ -157,6 +158,7 @@ class Traces:
 
     def _bytes(self, path: Path, key: str) -> bytes:
         if path not in self._content:
+            check_regular(path, f"{key}: {path}")
             try:
                 self._content[path] = path.read_bytes()
             except OSError as error:

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 
 from rayfl.errors import DataError, ScenarioError
+from rayfl.reading import check_regular
 from rayfl.remote_folder import RemoteFolder
 from rayfl.report.status import MODEL, STATUS, read_status
 
@@ -40,6 +41,7 @@ def from_file(path: Path) -> Source:
         DataError: The file is missing or damaged, or holds something else.
     """
     where = f"start.file '{path}'"
+    check_regular(path, where)
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         if path.suffix == ".safetensors":

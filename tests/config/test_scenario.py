@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
@@ -17,6 +18,7 @@ from rayfl.config.execution import ClientStatistic, Evaluation, Numerics, Resour
 from rayfl.config.local import Local
 from rayfl.config.phase import Phase
 from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
 
 positive = st.floats(0, 3.4e38, exclude_min=True)
 share = st.floats(min_value=0, max_value=1, exclude_min=True)
@@ -154,3 +156,15 @@ def test_every_default_is_written_out() -> None:
     assert written["phases"][0]["local"]["lr"] == Local().lr
     assert written["data"]["source"] == "auto"
     assert set(written) == set(Scenario.model_fields) - {"start", "participation"}  # nothing, unless they are there
+
+
+def test_a_title_has_a_length_that_can_be_printed_and_recorded() -> None:
+    tables = {
+        "data": {"name": "handwriting"},
+        "model": "mlp",
+        "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
+    }
+    assert Scenario.from_tables(tables | {"title": "x" * 10_000}).title
+    with pytest.raises(ScenarioError, match=r"^title: must have at most 10000 characters") as caught:
+        Scenario.from_tables(tables | {"title": "x" * 5_000_000})
+    assert len(str(caught.value)) < 500

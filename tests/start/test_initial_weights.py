@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from threading import Thread
@@ -17,6 +18,7 @@ from safetensors.torch import load_file
 
 import rayfl
 from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
+from rayfl.start.source import from_file
 
 NET = "tests.algorithms.scene:TanhNet"
 PEOPLE: dict[str, Any] = {"name": "people", "data": {"name": "tests.algorithms.scene:people"}, "model": NET}
@@ -356,3 +358,10 @@ def test_integers_are_taken_over_in_their_own_type(tmp_path: Path) -> None:
     assert torch.equal(run(tmp_path, seed=2, start=start, **model).state_dict["perm"], order)
     left_out = run(tmp_path, seed=2, start=start | {"ignore": ["perm"]}, **model)
     assert torch.equal(left_out.state_dict["perm"], other)
+
+
+def test_a_file_that_can_be_read_without_end_is_rejected_by_its_kind(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.pt")
+    for path in ("/dev/zero", str(tmp_path / "pipe.pt")):
+        with pytest.raises(DataError, match=rf"^start\.file '{path}': is not a regular file; name one$"):
+            from_file(Path(path))

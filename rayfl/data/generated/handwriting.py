@@ -21,6 +21,7 @@ from pydantic import Field, PositiveInt
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.written_images import CLASSES, SIDE, WrittenImages, read_prepared, write_prepared
 from rayfl.data.generated.glyphs import FONTS, SIZE, stroke_distances
+from rayfl.data.generated.memory import check_memory
 from rayfl.errors import DataError
 from rayfl.streams import stream
 
@@ -28,6 +29,9 @@ FORMAT = 1
 """Increases whenever the same seed produces different images, so older caches are not used."""
 
 DEFAULT_WRITERS = 190
+
+MEAN_IMAGES = 150
+"""Images of a writer, on average."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +77,12 @@ def cached(cache_dir: Path, seed: int, writers: int, classes: int = CLASSES) -> 
 
 
 def generate(seed: int, writers: int, classes: int = CLASSES) -> WrittenImages:
-    """The images of writers 0..writers-1 (at least one), with the first `classes` classes in the order of FEMNIST."""
+    """The images of writers 0..writers-1 (at least one), with the first `classes` classes in the order of FEMNIST.
+
+    Raises:
+        ScenarioError: They do not fit into memory.
+    """
+    check_memory(writers, MEAN_IMAGES * SIDE * SIDE)
     parts = [writer_images(seed, writer, classes) for writer in range(writers)]
     return WrittenImages(
         names=tuple(f"w{writer:07d}" for writer in range(writers)),

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from rayfl.data.generated.memory import check_memory
 from rayfl.streams import stream
 
 FORMAT = 1
@@ -47,7 +48,12 @@ _AT_A_TIME = 50
 
 
 def generate(seed: int, roles: int, shortest: int) -> dict[str, str]:
-    """Text by role, with at least `shortest` characters and 1500 more on average."""
+    """Text by role, with at least `shortest` characters and 1500 more on average.
+
+    Raises:
+        ScenarioError: It does not fit into memory.
+    """
+    check_memory(roles, shortest + 1500)
     return {f"ROLE_{number:06d}": _text(stream(seed, "generate", number), shortest) for number in range(roles)}
 
 

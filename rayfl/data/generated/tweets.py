@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rayfl.data.generated.memory import check_memory
 from rayfl.streams import stream
 
 DEFAULT_USERS = 200
@@ -13,6 +14,8 @@ MOST = 12
 """Maximum number of tweets per user."""
 
 _MISLEADING = 0.1
+_BYTES = 200
+"""Of a tweet as an object, with about 40 characters."""
 _LINES = """
 opening: just got home, today, still at work, my phone, the weather, this song, monday, coffee, that film, new episode
 praise: love it, so happy, feeling great, best day ever, thank you all, awesome, what a win, cannot wait
@@ -33,7 +36,12 @@ class Tweet:
 
 
 def generate(seed: int, users: int) -> list[Tweet]:
-    """The tweets of users 0, 1, ...: two to `MOST` of each, a fifth of them (at least one) for testing."""
+    """The tweets of users 0, 1, ...: two to `MOST` of each, a fifth of them (at least one) for testing.
+
+    Raises:
+        ScenarioError: They do not fit into memory.
+    """
+    check_memory(users, (2 + MOST) // 2 * _BYTES)
     return [tweet for user in range(users) for tweet in _of_user(stream(seed, "generate", user), user)]
 
 
