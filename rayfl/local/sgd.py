@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
-from operator import ne
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
 from rayfl.local.training_step import TrainingStep
 from rayfl.models.flat import FlatModel
-from rayfl.models.modes import evaluation_mode
+from rayfl.models.modes import enter_training_mode, evaluation_mode
 
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, batch by batch."""
@@ -74,23 +73,25 @@ def train(
         DivergenceError: A loss or a parameter is not finite; the message names the step. Under `local.dp` losses, which
             are not noised, are not checked.
     """
-    model.module.train()
+    enter_training_mode(model.module)
     stages = [(number, _Stage(model, names, plan.own_rates)) for number, names in plan.stages]
     parts = [parts for _, stage in stages for parts, _ in stage.groups]
     optimizer = stepping(model, parts, local, request.weight_decay, velocity)
     steps = zip(plan.batches, plan.rates, strict=True)
     losses: list[torch.Tensor] = []
-    all_step = adds_terms(request) or local.dp is not None
+    idle = local.is_plain_sgd and not local.momentum and not local.weight_decay  # leaves alone what has no gradient
+    all_step = idle or adds_terms(request) or local.dp is not None
+    if not all_step:
+        model.reached()  # counts from here on
     frozen = [model.module.get_submodule(name) for name in plan.frozen]
     with evaluation_mode(*frozen) if frozen else nullcontext():
         for number, stage in stages:
             with nullcontext() if stage.names is None else model.training_only(stage.names):
                 for sizes, rate in islice(steps, number):
-                    writes = model.gradient_writes()
                     loss = step_gradient(len(sizes))
                     if loss is not None:
                         losses.append(loss)
-                    groups = stage.groups if all_step else stage.reached(writes, request)
+                    groups = stage.groups if all_step else stage.reached(request)
                     with torch.no_grad():
                         _step(model, groups, optimizer, request, local, lr * rate)
                         after_step()
@@ -221,15 +222,14 @@ class _Stage:
         self._model, self._own_rates = model, own_rates
         self._of_reached: dict[tuple[bool, ...], list[Group]] = {}
 
-    def reached(self, writes: Sequence[int], request: LocalTraining) -> list[Group]:
-        """Returns the groups without the parameters that no loss of a step has reached.
+    def reached(self, request: LocalTraining) -> list[Group]:
+        """Returns the groups without the parameters that no loss of this step has reached.
 
         Args:
-            writes: The model's `gradient_writes` before the step.
             request: The training request. Its `step_gradient` reaches what it gives a gradient to, and everything if it
                 computes no gradient of the loss.
         """
-        hits = tuple(map(ne, writes, self._model.gradient_writes()))
+        hits = self._model.reached()
         if all(hits):
             return self.groups
         slots = [slot for slot in self._model.layout if slot.is_parameter]

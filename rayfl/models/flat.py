@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import ne
 from typing import TypeVar
 
 import torch
@@ -83,7 +84,7 @@ class FlatModel:
             tensor.data = view
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
-                # `data`: a view that counts its own changes, not those of the whole vector; see `gradient_writes`
+                # `data`: a view that counts its own changes, not those of the whole vector; see `reached`
                 self._gradients.append((slot, tensor, slot.view(self.gradient).data))
         self.names = tuple(module.state_dict())
         in_vector = {name for slot in self.layout for name in slot.names}
@@ -102,6 +103,7 @@ class FlatModel:
             (s.offset for s in self.layout if _is_buffer(module, s.name)), default=len(self.vector)
         )
         self._frozen_pool: list[nn.Module] = []
+        self._writes = [0] * len(self._gradients)
         self.zero_gradient()
 
     def zero_gradient(self) -> None:
@@ -111,13 +113,14 @@ class FlatModel:
             if parameter.grad is not view:
                 parameter.grad = view
 
-    def gradient_writes(self) -> list[int]:
-        """Counts, for every trained parameter in vector order, how often `backward` has added to its gradient.
+    def reached(self) -> tuple[bool, ...]:
+        """Whether `backward` has added to the gradient of each trained parameter, in vector order, since the last call.
 
-        A count that stays the same tells a parameter that no loss has reached, whose `grad` would be None in an
-        ordinary module, from one whose gradient is zero.
+        This tells a parameter that no loss has reached, whose `grad` would be None in an ordinary module, from one
+        whose gradient is zero.
         """
-        return [view._version for _, _, view in self._gradients]
+        before, self._writes = self._writes, [view._version for _, _, view in self._gradients]
+        return tuple(map(ne, before, self._writes))
 
     def dot(self, gradients: Sequence[torch.Tensor], vector: torch.Tensor) -> torch.Tensor:
         """The scalar product of gradients, one per trained parameter in order, with a vector [length of params]."""

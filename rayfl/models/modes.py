@@ -22,6 +22,16 @@ DROPOUTS = {
 }
 
 
+def enter_training_mode(network: nn.Module) -> None:
+    """Calls `train()`, unless that is PyTorch's own throughout and changes nothing: it costs a hundredth of a step."""
+    if not all(module.training and _is_pytorchs(module.train) for module in network.modules()):
+        network.train()
+
+
+def _is_pytorchs(train: Any) -> bool:
+    return getattr(train, "__func__", None) is nn.Module.train
+
+
 @contextmanager
 def evaluation_mode(*networks: nn.Module) -> Iterator[None]:
     """Puts the networks in evaluation mode within the block, and restores the mode of every module afterwards.
@@ -48,7 +58,7 @@ def training_without_dropout(network: nn.Module, frozen: Sequence[str] = ()) -> 
         frozen: Names of the modules that are in evaluation mode instead.
     """
     with _recurrent_without_dropout([network]):
-        network.train()
+        enter_training_mode(network)
         with evaluation_mode(*(network.get_submodule(name) for name in frozen)), _WithoutDropout():
             yield
 

@@ -35,7 +35,7 @@ from rayfl.local.steps import batches_of_steps
 from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_step import check_repeatable
 from rayfl.models.feature_layer import head_of, undeclared
-from rayfl.models.modes import evaluation_mode, twice_differentiable
+from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
 class OneByOne(Executor):
@@ -86,7 +86,7 @@ class OneByOne(Executor):
         batches = PeekableIterator(self._samples.training_batches(client, view, number))
         total = sum(map(len, batches_of_steps(client.local, len(view))))
         self._model.load(request.at, client.discrete.values)
-        module.train()
+        enter_training_mode(module)
         seed_torch(client.streams.torch_seed("model", number), self._model.vector.device)
         losses = []
         with torch.no_grad():
