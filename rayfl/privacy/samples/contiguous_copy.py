@@ -11,14 +11,14 @@ import copy
 from collections.abc import Iterator
 
 import torch
-from opacus.layers import DPGRU, DPLSTM
+from opacus.layers import DPGRU, DPLSTM, DPRNN
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
 from rayfl.models.fast_kernels import undo_fast_kernels
 from rayfl.models.flat import FlatModel
 
-RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU}
+RECURRENT: dict[type[nn.RNNBase], type[nn.Module]] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU, nn.RNN: DPRNN}
 """PyTorch's recurrent layers, which run in one call, and Opacus', which run step by step; parameter names are equal."""
 
 RECURRENT_OPTIONS = ("input_size", "hidden_size", "num_layers", "bias", "batch_first", "dropout", "bidirectional")
@@ -97,6 +97,8 @@ def _replaced(layer: nn.RNNBase) -> nn.Module | None:
     if kind is None or layer.proj_size:
         return None
     options = {option: getattr(layer, option) for option in RECURRENT_OPTIONS}
+    if isinstance(layer, nn.RNN):
+        options["nonlinearity"] = layer.nonlinearity
     replaced = kind(**options).to(next(layer.parameters()).device)
     replaced.load_state_dict(layer.state_dict())
     flags = {name: parameter.requires_grad for name, parameter in layer.named_parameters()}

@@ -32,7 +32,10 @@ def layer_gradients(layer: nn.Module, inputs: list[torch.Tensor], to_outputs: to
         found = _of_convolution(layer, inputs[0], to_outputs)
     else:
         sampler = GradSampleModule.GRAD_SAMPLERS.get(type(layer), ft_compute_per_sample_gradient)
-        found = {parameter: Whole(tensor) for parameter, tensor in sampler(layer, inputs, to_outputs).items()}
+        tensors = sampler(layer, inputs, to_outputs)
+        if isinstance(layer, nn.Embedding) and layer.padding_idx is not None and layer.weight in tensors:
+            tensors[layer.weight][:, layer.padding_idx] = 0  # as PyTorch's; Opacus' sampler ignores padding
+        found = {parameter: Whole(tensor) for parameter, tensor in tensors.items()}
     return {parameter: gradients for parameter, gradients in found.items() if parameter.requires_grad}
 
 

@@ -11,6 +11,7 @@ from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch import nn
 
     from rayfl.data.batches import BatchSource
     from rayfl.data.store import ShardStore
@@ -59,6 +60,7 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
     where, ghost = f"phases.{plan.phase.name}.local.dp", plan.phase.local.dp.clipping == "ghost"
     selection = select(plan.train, model.module)
     _check_batch_norm(model, selection, where)
+    _check_changed_weights(model, selection, where)
     if ghost:
         _check_norm_samplers(model, selection, where)
     if (id(model), ghost, selection) not in checked:
@@ -80,10 +82,27 @@ def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str)
         constant = runs and any(name == one or name.startswith(f"{one}.") for one in frozen)
         if (isinstance(module, _BatchNorm) or runs) and not constant:
             kind = type(module).__name__
+            remedy = (
+                "use group norm (model.norm = 'group' of the ResNets), or opacus.validators.ModuleValidator.fix on "
+                "your own network"
+            )
+            if not isinstance(module, _BatchNorm):
+                remedy = "leave track_running_stats out"
             raise ScenarioError(
                 f"{where}: '{name}' of model {type(model.module).__name__} is {kind}, whose statistics mix the samples "
-                "of a batch; use group norm (model.norm = 'group' of the ResNets), or "
-                "opacus.validators.ModuleValidator.fix on your own network"
+                f"of a batch; {remedy}"
+            )
+
+
+def _check_changed_weights(model: FlatModel, selection: Selection | None, where: str) -> None:
+    from rayfl.privacy.samples.unsupported_layers import changes_weights
+
+    for name, module in model.module.named_modules():
+        trains = selection is None or f"{name}.weight" in selection.tensors
+        if trains and changes_weights(module):
+            raise ScenarioError(
+                f"{where}: '{name}' of model {type(model.module).__name__} is {type(module).__name__} with max_norm, "
+                "which changes weights outside of the noised steps, as the tokens of a batch say; leave max_norm out"
             )
 
 
@@ -112,14 +131,14 @@ def _compare_with_loop(
     from rayfl.models.modes import evaluation_mode, training_without_dropout
     from rayfl.privacy.samples.per_sample import PerSampleGradients
 
-    network, kind = model.module, type(model.module).__name__
+    network = model.module
     rows, source = _compared_rows(store), BatchSource(store, torch.device("cpu"))
     training = nullcontext() if selection is None else model.training_only(selection.tensors)
     with _noisy(model), torch.random.fork_rng(devices=[]), training:
         try:
             gradients = PerSampleGradients(model, task, ghost)
         except Exception as error:
-            raise _impossible(where, kind, error) from None
+            raise _impossible(where, network, error) from None
         frozen = selection.frozen if selection else ()
         for mode, when in (
             (evaluation_mode(network), ""),
@@ -150,7 +169,7 @@ def _compare(
         found = gradients.of_each(x, y)
         gradients.add_clipped(x, y, math.inf, len(y))
     except Exception as error:  # Opacus may raise anything for a network that it does not support
-        raise _impossible(where, kind, error) from None
+        raise _impossible(where, model.module, error) from None
     sums = {slot.name: slot.view(model.gradient).clone() for slot in slots}
     rest = sums.copy()
     for index in range(len(y)):
@@ -201,17 +220,25 @@ def _noisy(model: FlatModel) -> Iterator[None]:
         model.load(kept)
 
 
-def _impossible(where: str, kind: str, error: Exception) -> ScenarioError:
+def _impossible(where: str, network: nn.Module, error: Exception) -> ScenarioError:
+    from rayfl.privacy.samples.unsupported_layers import unsupported_layer
+
+    if layer := unsupported_layer(network):
+        return ScenarioError(f"{where}: {layer}")
     said = str(error).partition("\n")[0]
     return ScenarioError(
-        f"{where}: Opacus cannot compute per-sample gradients of model {kind} ({said}); use layers that "
-        "opacus.validators.ModuleValidator accepts, called as modules"
+        f"{where}: Opacus cannot compute per-sample gradients of model {type(network).__name__} ({said}); use layers "
+        "that opacus.validators.ModuleValidator accepts, called as modules"
     )
 
 
 def _wrong(model: FlatModel, x: Any, where: str, name: str, kind: str, when: str) -> ScenarioError:
     import torch
 
+    from rayfl.privacy.samples.unsupported_layers import unsupported_layer
+
+    if layer := unsupported_layer(model.module, name):
+        return ScenarioError(f"{where}: {layer}")
     with torch.no_grad():
         first, second = (model.module(x) for _ in range(2))
     if not torch.equal(first, second):

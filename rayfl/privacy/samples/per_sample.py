@@ -23,6 +23,8 @@ from rayfl.privacy.samples.released_sums import ReleasedSums, add_clipped, clipp
 from rayfl.privacy.samples.sample_gradients import SampleGradients, Whole, mean_of_copies
 from rayfl.tasks.task import Task
 
+_ATTENTION = "aten::_scaled_dot_product"
+
 
 class PerSampleGradients:
     """Clipped per-sample gradients at the values of a resident model.
@@ -205,6 +207,9 @@ def _opacus_at_work() -> Iterator[None]:
     with warnings.catch_warnings():
         # raised by layers that read the inputs themselves, for which there is no gradient
         warnings.filterwarnings("ignore", message="Full backward hook is firing")
+        # a module with parameters of its own is differentiated as a whole, with the attention and the tokens inside it
+        warnings.filterwarnings("ignore", message=f"There is a performance drop.* the batching rule for {_ATTENTION}")
+        warnings.filterwarnings("ignore", message="In CPU autocast", module=r"opacus\.grad_sample\.functorch")
         yield
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -282,6 +284,139 @@ def test_a_network_that_opacus_cannot_have() -> None:
     line = refusal(scene={**PEOPLE, "model": f"{__name__}:InPlace"})
     assert line.startswith("phases.private.local.dp: Opacus cannot compute per-sample gradients of model InPlace")
     assert "ModuleValidator" in line
+
+
+def sequence(x: torch.Tensor) -> torch.Tensor:
+    return x.unsqueeze(2).expand(-1, -1, 8)
+
+
+def tokens(x: torch.Tensor) -> torch.Tensor:
+    return (x > 0).long() + (x > 1).long()
+
+
+def own_scale(layer: nn.Module) -> nn.Module:
+    """Gives a layer a parent with a parameter of its own, which Opacus differentiates as a whole."""
+    return Scaled(layer)
+
+
+class Scaled(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.scale = layer, nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = self.layer(x * self.scale, x * self.scale, x, need_weights=False)[0]
+        return outputs
+
+
+ATTENTION = partial(nn.MultiheadAttention, 8, 2, batch_first=True)
+LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, torch.Tensor], torch.Tensor]]] = {
+    "encoder": (
+        lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
+        lambda layer, x: layer(sequence(x)),
+    ),
+    "attention": (ATTENTION, lambda layer, x: layer(sequence(x), sequence(x), sequence(x))[0]),
+    "steps_first": (lambda: nn.MultiheadAttention(8, 2), lambda layer, x: layer(*[sequence(x).transpose(0, 1)] * 3)[0]),
+    "bag": (lambda: nn.EmbeddingBag(3, 8), lambda layer, x: layer(tokens(x))),
+    "bilinear": (lambda: nn.Bilinear(INPUTS, INPUTS, 8), lambda layer, x: layer(x, x)),
+    "cell": (lambda: nn.GRUCell(INPUTS, 8), lambda layer, x: layer(x)),
+    "projecting": (
+        lambda: nn.LSTM(8, 8, proj_size=4, batch_first=True),
+        lambda layer, x: layer(sequence(x))[0],
+    ),
+    "no_bias": (lambda: nn.LayerNorm(INPUTS, bias=False), lambda layer, x: layer(x)),
+    "by_frequency": (lambda: nn.Embedding(3, 8, scale_grad_by_freq=True), lambda layer, x: layer(tokens(x))),
+    "padding": (lambda: nn.Embedding(3, 8, padding_idx=0), lambda layer, x: layer(tokens(x))),
+    "bounded": (lambda: nn.Embedding(3, 8, max_norm=1.0), lambda layer, x: layer(tokens(x))),
+    "reflecting": (
+        lambda: nn.Conv1d(8, 4, 3, padding=1, padding_mode="reflect"),
+        lambda layer, x: layer(sequence(x).transpose(1, 2)),
+    ),
+    "spectral": (lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(INPUTS, 8)), lambda layer, x: layer(x)),
+    "weight_norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(INPUTS, 8)), lambda layer, x: layer(x)),
+    "tracking": (
+        lambda: nn.InstanceNorm1d(8, affine=True, track_running_stats=True),
+        lambda layer, x: layer(sequence(x * torch.arange(4.0)).transpose(1, 2)),
+    ),
+    "inside": (lambda: own_scale(ATTENTION()), lambda layer, x: layer(sequence(x))),
+}
+
+
+class Layered(nn.Module):
+    def __init__(self, num_classes: int, layer: str) -> None:
+        super().__init__()
+        self.kind, self.layer = layer, LAYERS[layer][0]()
+        width = LAYERS[layer][1](self.layer, torch.ones(2, INPUTS)).numel() // 2
+        self.read_out = nn.Linear(width, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs = LAYERS[self.kind][1](self.layer, x)
+        outputs = outputs if len(outputs) == len(x) else outputs.transpose(0, 1)
+        logits: torch.Tensor = self.read_out(outputs.flatten(1))
+        return logits
+
+
+def repaired(num_classes: int, layer: str) -> nn.Module:
+    from opacus.validators import ModuleValidator
+
+    network: nn.Module = ModuleValidator.fix(Layered(num_classes, layer))
+    return network
+
+
+FIX = "opacus.validators.ModuleValidator.fix in the function that builds the network replaces it"
+
+
+@pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN")
+@pytest.mark.parametrize(
+    ("layer", "told"),
+    [
+        ("encoder", f"'layer.self_attn' is MultiheadAttention, which Opacus does not support; {FIX}"),
+        ("attention", f"'layer' is MultiheadAttention, which Opacus does not support; {FIX}"),
+        (
+            "steps_first",
+            "'layer' is MultiheadAttention, which Opacus does not support; build it with batch_first = True, and",
+        ),
+        ("bag", "'layer' is EmbeddingBag, which Opacus does not support; use torch.nn.Embedding and the mean"),
+        ("bilinear", "'layer' is Bilinear, which has two inputs, and Opacus reads one; use torch.nn.Linear"),
+        ("cell", "'layer' is GRUCell, which Opacus does not support; use torch.nn.RNN, GRU or LSTM"),
+        ("projecting", "'layer' is LSTM with proj_size, which Opacus does not support; leave it out"),
+        ("no_bias", "'layer' is LayerNorm without bias, which Opacus does not support; use bias = True"),
+        ("by_frequency", "'layer' is Embedding with scale_grad_by_freq, which mixes the samples of a batch; leave"),
+        ("bounded", "'layer' of model Layered is Embedding with max_norm, which changes weights outside of the noised"),
+        (
+            "reflecting",
+            "'layer' is Conv1d with padding_mode = 'reflect', which Opacus does not support; put torch.nn.R",
+        ),
+        ("spectral", "'layer' is Linear with a normalised weight, of which Opacus supports only torch.nn.utils.param"),
+        ("tracking", "'layer' of model Layered is InstanceNorm1d, whose statistics mix the samples of a batch; leave"),
+    ],
+)
+def test_a_common_layer_that_opacus_cannot_have_is_named_with_the_remedy(layer: str, told: str) -> None:
+    line = refusal(scene={**PEOPLE, "model": {"name": f"{__name__}:Layered", "layer": layer}})
+    assert line.startswith(f"phases.private.local.dp: {told}")
+
+
+def test_padding_of_an_embedding_needs_per_sample_clipping() -> None:
+    scene = {**PEOPLE, "model": {"name": f"{__name__}:Layered", "layer": "padding"}}
+    assert "'layer' is Embedding with padding_idx, which Opacus does not support with clipping = 'ghost'" in refusal(
+        {"clipping": "ghost"}, scene=scene
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "layer"),
+    [
+        ("repaired", "encoder"),
+        ("repaired", "attention"),
+        ("Layered", "padding"),
+        ("Layered", "weight_norm"),
+        ("Layered", "inside"),
+    ],
+)
+def test_the_remedies_work_without_a_warning(kind: str, layer: str) -> None:
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"dp": DP}}
+    model = {"name": f"{__name__}:{kind}", "layer": layer}
+    assert prepared(**{**PEOPLE, "model": model}, phases=[phase]).protection.noise == [1.0]
 
 
 def test_evaluation_and_the_servers_training_are_not_private() -> None:

@@ -50,6 +50,17 @@ def test_gradients_of_a_layer_are_those_of_a_loop_over_samples(layer: nn.Module,
         assert torch.allclose(gradients.weighted_sum(weights).double(), summed, rtol=0, atol=1e-5 * scale)
 
 
+def test_the_padding_of_an_embedding_has_no_gradient() -> None:
+    torch.manual_seed(0)
+    layer, x = nn.Embedding(5, 3, padding_idx=2), torch.randint(5, (SAMPLES, 7))
+    to_outputs = torch.randn_like(layer(x))
+    found = layer_gradients(layer, [x], to_outputs)[layer.weight].each()
+    for index in range(SAMPLES):
+        (expected,) = torch.autograd.grad(layer(x[index]), layer.weight, to_outputs[index])
+        assert torch.allclose(found[index], expected, atol=1e-6)
+        assert (expected[2] == 0).all()
+
+
 def test_layers_of_both_kinds_of_convolution_are_compared() -> None:
     sizes = [layer.weight.numel() for layer, _ in LAYERS if isinstance(layer, nn.Conv2d)]
     assert min(sizes) <= MOST_GROUPED_WEIGHTS < max(sizes)

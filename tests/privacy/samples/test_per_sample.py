@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -227,7 +228,7 @@ def test_modes_and_dropout_are_those_of_the_resident_network() -> None:
 class Recurrent(nn.Module):
     """Two layers with dropout between them, read step by step, batch first, both ways."""
 
-    def __init__(self, kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+    def __init__(self, kind: Callable[..., nn.RNNBase]) -> None:
         super().__init__()
         self.layers = kind(4, 6, num_layers=2, dropout=0.4, batch_first=True, bidirectional=True)
         self.read_out = nn.Linear(12, 3)
@@ -238,8 +239,8 @@ class Recurrent(nn.Module):
         return logits
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
-def test_recurrent_layers_of_users_keep_their_options(kind: type[nn.LSTM] | type[nn.GRU]) -> None:
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN, partial(nn.RNN, nonlinearity="relu")])
+def test_recurrent_layers_of_users_keep_their_options(kind: Callable[..., nn.RNNBase]) -> None:
     torch.manual_seed(0)
     model = FlatModel(Recurrent(kind), CPU)
     x, y = torch.randn(3, 5, 4), torch.tensor([0, 2, 1])
