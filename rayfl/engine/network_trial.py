@@ -123,9 +123,11 @@ class _Trial:
         self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
         self._where = f"{key} '{network.name}' on {store.name}"
         self._width = _how_to_set_width(network, self._num_outputs, key)
-        # an objective of one's own may need more of a batch or a client than a trial has; the run then shows it
+        # an objective of one's own may need more of a batch or a client than a trial has, and the run shows whether it
+        # works; without the task, what the network keeps can still be tried
         self._own_objective = type(task).objective is not Task.objective
-        self._objective_works = True
+        self._task_works = True
+        self._first: Sequence[_Seen] = ()
 
     def begin(self) -> Exception | None:
         """Tries the network's outputs, then a step of training and an evaluation.
@@ -142,8 +144,11 @@ class _Trial:
         except ScenarioError as error:
             return error
         except _TaskError as failed:
-            self._objective_works = False
-            self._first = self._visit(0)
+            self._task_works = False
+            try:
+                self._first = self._visit(0)
+            except ScenarioError as error:
+                return failed.error if self._own_objective else error
             return failed.error
         return None
 
@@ -180,7 +185,7 @@ class _Trial:
         if not (_same_results(first[0], third[0]) and _same_results(first[1], second[1])):
             return list(moved)
         new = again()
-        new._objective_works = self._objective_works
+        new._task_works = self._task_works
         fresh = new._visit(1)  # begins with another batch than this trial did
         # only after the evaluation have both seen inputs of all shapes
         kept = [name for name in changed(second[1].attributes, fresh[1].attributes) if name in moved]
@@ -231,31 +236,32 @@ class _Trial:
         views, y = self._training_batch(number)
         module, task, where = self.model.module.train(), self._task, f"{self._where}, in training mode"
         self.model.zero_gradient()
-        if not self._own_objective:
-            outputs = self._forward(views[0], where)
-            _check_outputs(outputs, y, task, self._num_outputs, where)
-            with _task_errors():
-                loss = task.loss(outputs, y)
-            try:
-                torch.autograd.backward(loss)
-            except Exception as error:
-                raise ScenarioError(report_as_theirs(error, f"{where}: the backward pass")) from None
-        elif not self._objective_works:
-            return [one for one in [module(views[0])] if isinstance(one, torch.Tensor)]
-        else:
+        if self._own_objective and self._task_works:
             client = self._client()
             with _task_errors():
                 loss = task.objective(TrainingBatch(module, client, views, y, lambda _: [], self._reads_features))
                 torch.autograd.backward(loss)
                 with torch.no_grad():
                     task.after_step(module, client)
+            return [loss, self.model.gradient.norm()]
+        outputs = self._forward(views[0], where)
+        if not self._own_objective:
+            _check_outputs(outputs, y, task, self._num_outputs, where)
+        if not self._task_works:
+            return [one for one in [outputs] if isinstance(one, torch.Tensor)]
+        with _task_errors():
+            loss = task.loss(outputs, y)
+        try:
+            torch.autograd.backward(loss)
+        except Exception as error:
+            raise ScenarioError(report_as_theirs(error, f"{where}: the backward pass")) from None
         return [loss, self.model.gradient.norm()]
 
     def _evaluate(self) -> list[torch.Tensor]:
         module, task, part = self.model.module.eval(), self._task, Slice(0, min(SAMPLES, len(self._store.test)))
         (batch,) = evaluation_batches(self._source, module, task, part, SAMPLES, self._scenario.data_seed)
         with torch.no_grad(), _task_errors():
-            return [task.evaluated(batch) if self._objective_works else module(batch.x)]
+            return [task.evaluated(batch) if self._task_works else module(batch.x)]
 
     def _check_evaluation(self) -> None:
         """Tries two test samples in evaluation mode, and augmented training samples of another shape."""

@@ -361,6 +361,47 @@ def test_an_objective_that_cannot_be_tried_on_two_samples_is_left_to_the_run() -
     assert "'state' keeps state" in refusal(model="Recurrent", task=f"{__name__}:Demanding")
 
 
+class AlsoFailing(Plain):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            raise ValueError("only with a third input")
+        return super().forward(x)
+
+
+def test_an_objective_that_calls_its_network_in_another_way_is_left_to_the_run() -> None:
+    assert job("AlsoFailing", f"{__name__}:Demanding").workloads[0].num_outputs == CLASSES
+
+
+class NoLoss(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        raise ValueError("no loss yet")
+
+
+def test_a_loss_that_raises_is_reported_as_the_tasks() -> None:
+    with pytest.raises(ScenarioError, match="on two test samples raised ValueError: no loss yet"):
+        job(task=f"{__name__}:NoLoss")
+
+
+class Shifting(Plain):
+    """Moves a buffer in evaluation mode."""
+
+    shift: torch.Tensor
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.register_buffer("shift", torch.ones(1))
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.shift += 1
+        return super().hidden(x + self.shift)
+
+
+def test_the_trial_leaves_parameters_and_buffers_as_they_were_built() -> None:
+    initial = job("Shifting").workloads[0].initial
+    (slot,) = (slot for slot in initial.layout if slot.name == "shift")
+    assert slot.array(initial.vector) == 1
+
+
 OWNERS = np.arange(24) % 3
 
 
