@@ -18,6 +18,9 @@ NAME = "ray.log"
 HANDLER = "ray_print_logs"
 """Ray's name of the handler that prints the workers' output on the driver's terminal."""
 
+HELD_LINES = 10_000
+"""How many lines are held at most while they cannot be written."""
+
 AUTOSCALER = "autoscaler"
 
 
@@ -40,7 +43,10 @@ class RayLog:
             self._append([])
 
     def write(self, text: str, origin: str = "ray") -> None:
-        """Appends text, each line with the time and its origin. Called from Ray's threads."""
+        """Appends text, each line with the time and its origin. Called from Ray's threads.
+
+        Raises nothing if the file cannot be written, since an error may be under way: the lines are held for later.
+        """
         prefix = f"{datetime.now():%H:%M:%S} ({origin}) "
         lines = [prefix + line for line in text.splitlines() if line.strip()]
         if lines:
@@ -48,12 +54,12 @@ class RayLog:
                 self._append(lines)
 
     def _append(self, lines: list[str]) -> None:
-        self._held += lines
+        self._held = [*self._held, *lines][-HELD_LINES:]
         if self.path is not None and self._held:
             try:
                 with self.path.open("a", encoding="utf-8") as file:
                     file.write("\n".join(self._held) + "\n")
-            except FileNotFoundError:  # the folder of a finished run was removed
+            except OSError:  # the disk is full, or the folder of a finished run was removed
                 return
             self._held = []
 

@@ -18,6 +18,7 @@ from rich.console import Console
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.centralised import Centralise
 from rayfl.cluster.main_objects import install_main_objects
+from rayfl.command_line.console import log_console
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.errors import RayflError
@@ -102,8 +103,7 @@ class RunActor:
 
     def _run(self, this: Any) -> None:
         try:
-            with (self._submission.folder / LOG).open("w", encoding="utf-8", buffering=1) as log:
-                self._carry_out(Console(file=log, width=120))
+            self._carry_out(log_console(self._submission.folder / LOG))
         finally:
             self._ended.set()
             if time.monotonic() - self._followed < FAREWELL_S:  # a follower still wants to know how it ended

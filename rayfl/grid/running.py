@@ -9,8 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rich.console import Console
-
+from rayfl.command_line.console import log_console
 from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError
 from rayfl.grid.begun import begin, clear, has_begun
@@ -84,16 +83,17 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
 
     cell.folder.mkdir(parents=True, exist_ok=True)
-    with (cell.folder / LOG).open("a" if same else "w", encoding="utf-8", buffering=1) as log:
-        console = Console(file=log, width=120, force_jupyter=False)  # in a notebook, rich ignores `file`
-        try:
-            run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
-        except Exception as error:  # a failed cell must not stop the others
-            said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-            console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
-            if not isinstance(error, HeldError):
-                _keep_failure(cell, error)
-            return one_line(error)
+    if not same:
+        (cell.folder / LOG).unlink(missing_ok=True)
+    console = log_console(cell.folder / LOG)
+    try:
+        run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
+    except Exception as error:  # a failed cell must not stop the others
+        said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+        console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
+        if not isinstance(error, HeldError):
+            _keep_failure(cell, error)
+        return one_line(error)
     write_json(cell.folder / MARKER, cell.identity | {"device": device_of_hosts(cell.folder)})
     return None
 
