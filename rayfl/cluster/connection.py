@@ -5,13 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
 import ray
 from ray._private.grpc_utils import init_grpc_channel
+from ray._private.services import find_bootstrap_address, find_gcs_addresses
 
 from rayfl.cluster.early_connection import CONNECTION, wait_for_given_up
 from rayfl.errors import ResourceError, ScenarioError
@@ -19,6 +22,9 @@ from rayfl.interruption import hangup_blocked, sigterm_handler_kept
 
 REACH_TIMEOUT_S = 5.0
 """For each of two checks of an address: whether it accepts a connection, and whether it answers like Ray."""
+
+START_TRIES = 3
+"""How often to try to start Ray."""
 
 CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
 """The first request of any program that joins a Ray cluster."""
@@ -119,18 +125,30 @@ def _connect(address: str | None, workers_print: bool, dashboard: bool = False) 
             if address:
                 ray.init(address=address, logging_level=level, log_to_driver=workers_print)
             else:
-                context = ray.init(
-                    address="local",
+                context = _started(
                     include_dashboard=dashboard,
                     dashboard_host="127.0.0.1",
                     logging_level=level,
                     log_to_driver=workers_print,
                 )
                 url = f"http://{context.dashboard_url}" if dashboard else None
-    except Exception as error:  # a plain Exception if a busy machine takes too long to start Ray
+    except Exception as error:
         failed = f"cannot connect to a Ray cluster at {address}" if address else "cannot start Ray on this machine"
         raise ResourceError(f"{failed}: {error}\n{TOKEN_HINT}") from error
     return url
+
+
+def _started(**options: Any) -> Any:
+    """Starts Ray on this machine; tries again if that takes longer than Ray waits, as on a busy machine."""
+    for number in range(2, START_TRIES + 1):
+        try:
+            return ray.init(address="local", **options)
+        except Exception as error:  # Ray raises a plain Exception
+            if "timed out" not in str(error):
+                raise
+            said = "Ray did not start in time, as on a busy machine; trying again"
+            print(f"warning: {said} ({number} of {START_TRIES})", file=sys.stderr)
+    return ray.init(address="local", **options)
 
 
 def check_dashboard(dashboard: bool) -> None:
@@ -182,7 +200,16 @@ def check_is_cluster(address: str) -> None:
             f"--address {address} --working-dir . -- python -m rayfl.scenario ...), or, on a node of the cluster, use "
             "--address auto or the head node's host:port (port 6379 by default); RAY_ADDRESS works too"
         )
-    if "://" in address or address in ("auto", "local"):
+    if address == "auto":
+        address = local_address()
+        if not address:
+            raise ResourceError(
+                "no Ray cluster runs on this machine: start one (ray start --head), name the head node's host:port, or "
+                "leave the address out to run on this machine only"
+            )
+        if "RAY_AUTH_MODE" not in os.environ and token_from(os.environ, Path.home()):
+            return  # Ray then sends the token that it finds
+    if "://" in address or address == "local":
         return
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
@@ -209,6 +236,25 @@ def check_is_cluster(address: str) -> None:
             f"the Ray cluster at {address} requires the token that it was started with: set RAY_AUTH_MODE=token, and "
             "RAY_AUTH_TOKEN_PATH to a file with the token (RAY_AUTH_TOKEN, where it is set, counts instead)"
         )
+
+
+def local_address() -> str:
+    """The address that Ray takes for `auto`; empty if no cluster runs on this machine."""
+    named = os.environ.get("RAY_ADDRESS", "")
+    if named not in ("", "auto", "local"):
+        return named
+    running = find_gcs_addresses()
+    return find_bootstrap_address(None) or next(iter(running), "")
+
+
+def token_from(environment: Mapping[str, str], home: Path) -> str:
+    """Where Ray finds its token, in Ray's own order; empty if there is none."""
+    if environment.get("RAY_AUTH_TOKEN"):
+        return "RAY_AUTH_TOKEN"
+    if path := environment.get("RAY_AUTH_TOKEN_PATH"):
+        return path if Path(path).is_file() else ""
+    default = home / ".ray" / "auth_token"
+    return str(default) if default.is_file() else ""
 
 
 def _answer(address: str) -> grpc.StatusCode:

@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent import futures
+from contextlib import nullcontext
+from pathlib import Path
 
 import grpc
 import pytest
@@ -89,6 +91,47 @@ def test_a_cluster_with_another_token_is_said_to_want_its_own(
         f"the Ray cluster at 127.0.0.1:{guarded_port} requires the token that it was started with: set RAY_AUTH_MODE="
     )
     assert said in error_at(f"127.0.0.1:{guarded_port}")
+
+
+def test_auto_wants_the_token_as_at_once_as_an_address_does(
+    guarded_port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(connection, "find_bootstrap_address", lambda _: f"127.0.0.1:{guarded_port}")
+    assert f"the Ray cluster at 127.0.0.1:{guarded_port} requires the token" in error_at("auto")
+
+
+def test_auto_without_a_cluster_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(connection, "find_bootstrap_address", lambda _: None)
+    monkeypatch.setattr(connection, "find_gcs_addresses", set)
+    said = error_at("auto")
+    assert said.startswith("no Ray cluster runs on this machine: start one (ray start --head)")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("failures", [2, 3])
+def test_ray_that_takes_too_long_to_start_is_started_again_twice(
+    failures: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = list[str]()
+
+    def start(address: str, **_: object) -> None:
+        asked.append(address)
+        if len(asked) <= failures:
+            raise Exception("The current node timed out during startup.")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with pytest.raises(ResourceError, match="cannot start Ray") if failures == 3 else nullcontext(), attached(None):
+        pass
+    assert asked == ["local"] * 3
+    said = "warning: Ray did not start in time, as on a busy machine; trying again"
+    assert capsys.readouterr().err.splitlines() == [f"{said} (2 of 3)", f"{said} (3 of 3)"]
 
 
 def test_text_that_is_no_address_is_said_to_be_none() -> None:

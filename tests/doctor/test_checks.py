@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from rayfl.__main__ import main
-from rayfl.cluster.ray_facts import token_from
+from rayfl.cluster.connection import token_from
 from rayfl.doctor import __main__ as command
 from rayfl.doctor.check import GB, Check
 from rayfl.doctor.libraries import EXTRAS, GpuFacts, Library, extra_checks, gpu_checks, library, library_checks
