@@ -8,11 +8,14 @@ from collections.abc import Sequence
 
 from rayfl.command_line.ending import exit_status
 from rayfl.command_line.options import (
+    SHARED,
     add_centralised,
     add_shared_options,
     check_centralised,
     command_parser,
     folder_or_uri,
+    refuse,
+    resolve_shared,
 )
 
 EXAMPLES = """\
@@ -53,10 +56,15 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         of_command.error("name a scenario, or use --list")
     if options.more is not None and (not options.resume or options.name or options.more < 1):
         of_command.error("--more: only works with --resume, and must be a number of rounds above 0")
-    if options.resume and (options.show or options.list):
-        of_command.error("--resume: has no effect with --show and --list; leave it out")
     if options.show and options.centralised:
         of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
+    if options.list:
+        refuse(of_command, options, "with --list", "show", "resume", "quick", "centralised", "keep_momentum", *SHARED)
+    if options.show:
+        refuse(of_command, options, "with --show", "resume", *SHARED)
+    if options.resume:
+        refuse(of_command, options, "where a run continues in its own folder", "out")
+    resolve_shared(of_command, options)
     check_centralised(of_command, options)
     return exit_status(lambda: _carry_out(options))
 

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 Backend = Literal["ray", "inline"]
 
+OUT = "runs"
+"""The default parent of the folders of runs."""
+
 DATA = "but rayfl reads it from the disk of this machine: use a folder"
 
 
@@ -44,7 +47,7 @@ class Session:
         console: As for `rayfl.run`.
 
     Raises:
-        ScenarioError: The backend is not `ray` or `inline`.
+        ScenarioError: See `check_backend`.
 
     Example:
         >>> import rayfl
@@ -63,13 +66,12 @@ class Session:
         *,
         backend: Backend = "ray",
         address: str | None = None,
-        out: str | Path = "runs",
+        out: str | Path = OUT,
         data_dir: str | Path | None = None,
         starts: str | Path | None = None,
         console: Console | None = None,
     ) -> None:
-        if backend not in ("ray", "inline"):
-            raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
+        check_backend(backend, address)
         self._backend, self._address, self._console = backend, address, console or Console()
         # absolute paths, since a connection to Ray may change the working directory
         self._out, self._data_dir = located(out), data_dir
@@ -190,3 +192,15 @@ class Session:
 
             self._kept = cluster_of_trials() or self._stack.enter_context(KeptCluster())
         return self._kept
+
+
+def check_backend(backend: str, address: str | None) -> None:
+    """Rejects an unknown backend, and an address that has no effect.
+
+    Raises:
+        ScenarioError: The backend is not `ray` or `inline`, or is `inline` and has no use for an address.
+    """
+    if backend not in ("ray", "inline"):
+        raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
+    if address and backend == "inline":
+        raise ScenarioError("address: has no effect without Ray (backend 'inline'); leave it out")

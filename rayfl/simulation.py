@@ -9,7 +9,8 @@ from rich.console import Console
 
 from rayfl.config.loading import Overrides
 from rayfl.config.scenario import Scenario
-from rayfl.session import Backend, Session
+from rayfl.errors import ScenarioError
+from rayfl.session import OUT, Backend, Session
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Given
@@ -24,7 +25,7 @@ def run(
     quick: bool = False,
     backend: Backend = "ray",
     address: str | None = None,
-    out: str | Path = "runs",
+    out: str | Path = OUT,
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
     callbacks: Given = (),
@@ -86,6 +87,8 @@ def run(
         >>> result.metrics.select(["phase", "round"]).to_pylist()
         [{'phase': 'cyclic', 'round': 1}, {'phase': 'federated', 'round': 2}]
     """
+    if out != OUT and (folder or resume):
+        raise ScenarioError(f"out: has no effect with {'folder' if folder else 'resume'}; leave it out")
     with Session(
         backend=backend, address=address, out=out, data_dir=data_dir, starts=starts, console=console
     ) as session:

@@ -122,6 +122,28 @@ def test_wrong_use_exits_with_2_and_the_usage(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["tiny", "--backend", "inline", "--address", "auto"], "--address: has no effect with --backend inline"),
+        (["--resume", "runs/tiny", "--out", "there"], "--out: has no effect where a run continues in its own folder"),
+        (["tiny", "--show", "--address", "auto"], "--address: has no effect with --show"),
+        (["tiny", "--show", "--backend", "inline"], "--backend: has no effect with --show"),
+        (["--list", "--quick"], "--quick: has no effect with --list"),
+        (["--list", "--resume", "runs/tiny"], "--resume: has no effect with --list"),
+        (["tiny", "--keep-momentum"], "--keep-momentum: has no effect without --centralised"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused_by_name(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}; leave it out\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["."], "error: no scenario '.'; `rayfl list` lists all"),
         (["tinny"], "error: no scenario 'tinny'; did you mean 'tiny'?"),
         (["gone.toml"], "error: no scenario file 'gone.toml'"),
         (["tiny", "seed"], "error: 'seed' is not an override; write key.path=value"),

@@ -152,6 +152,18 @@ def test_a_class_in_place_of_its_name_is_rejected_with_its_path(model: Any, mess
     assert message in failure(tmp_path, ScenarioError, model=model)
 
 
+def test_arguments_without_an_effect_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"^address: has no effect without Ray"):
+        rayfl.run("femnist_fedavg", backend="inline", address="auto", out=tmp_path)
+    with pytest.raises(ScenarioError, match=r"^out: has no effect with folder"):
+        rayfl.run("femnist_fedavg", backend="inline", out=tmp_path, folder=tmp_path / "run")
+    with pytest.raises(ScenarioError, match=r"^out: has no effect with resume"):
+        rayfl.run(backend="inline", out=tmp_path, resume=tmp_path / "run")
+    with pytest.raises(ScenarioError, match=r"^address: has no effect without Ray"):
+        rayfl.grid("cyclicfl_table_2", backend="inline", address="auto", out=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("key", ["numerics.tf32=true", "numerics.deterministic=false", "resources.device_cache_gb=2"])
 def test_options_of_cuda_are_rejected_on_the_cpu(key: str, tmp_path: Path) -> None:
     name = key.partition("=")[0]

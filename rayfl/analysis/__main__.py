@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.options import command_parser, folder_or_uri
+from rayfl.command_line.options import command_parser, folder_or_uri, refuse
 from rayfl.errors import ScenarioError
 
 EXAMPLES = """\
@@ -34,8 +34,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.an
     options = of_command.parse_intermixed_args(arguments)
     if options.hosts is not None and options.hosts < 1:
         of_command.error("--hosts: must be at least 1")
-    if options.hosts is not None and options.backend == "inline":
-        of_command.error("--hosts: has no effect with --backend inline; leave it out")
+    if options.backend == "inline":
+        refuse(of_command, options, "with --backend inline", "hosts", "address")
     return exit_status(lambda: _carry_out(options), "interrupted: run the same command again to continue")
 
 

@@ -28,6 +28,7 @@ from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
 from rayfl.report.folder import check_holds_no_run, new_folder
 from rayfl.resolution import resolve
+from rayfl.session import OUT
 
 CALLS_AT_ONCE = 64
 """Some handles may wait for a run while others request its metrics."""
@@ -44,7 +45,7 @@ def submit(
     overrides: Overrides = (),
     quick: bool = False,
     address: str | None = None,
-    out: str | Path = "runs",
+    out: str | Path = OUT,
     folder: str | Path | None = None,
     data_dir: str | Path | None = None,
     callbacks: Given = (),
@@ -86,6 +87,8 @@ def submit(
         handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
         rayfl.attach("cyclic", address="auto").metrics()     # also in another program
     """
+    if out != OUT and folder:
+        raise ScenarioError("out: has no effect with folder; leave it out")
     resolved = load_scenario(scenario, overrides, quick)
     checkable = resolve(resolved)
     check_scenario(checkable)

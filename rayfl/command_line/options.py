@@ -66,14 +66,39 @@ def add_centralised(parser: argparse.ArgumentParser) -> None:
 
 def check_centralised(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Ends the command if `--keep-momentum` has no effect."""
-    if options.keep_momentum and not options.centralised:
-        parser.error("--keep-momentum: has no effect without --centralised; leave it out")
+    if not options.centralised:
+        refuse(parser, options, "without --centralised", "keep_momentum")
+
+
+def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace, where: str, *names: str) -> None:
+    """Ends the command if one of these options was given, since it has no effect.
+
+    Args:
+        parser: The command's parser.
+        options: The parsed options; None, False or nothing for those that were not given.
+        where: Where they have no effect, such as "with --list".
+        names: Their names.
+    """
+    for name in names:
+        if getattr(options, name):
+            parser.error(f"--{name.replace('_', '-')}: has no effect {where}; leave it out")
+
+
+SHARED = ("backend", "address", "out", "data_dir")
+"""The options of `add_shared_options` that only a run uses; see `resolve_shared`."""
+
+
+def resolve_shared(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Sets `backend` and `out` where they were not given, and ends the command if `--address` has no effect."""
+    if options.backend == "inline":
+        refuse(parser, options, "with --backend inline", "address")
+    options.backend, options.out = options.backend or "ray", options.out or "runs"
 
 
 def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
     """Adds a scenario or grid (as `name`), its overrides, and the options for backend, cluster and output.
 
-    Overrides may appear anywhere among the options, so parse with `parse_intermixed_args`.
+    Overrides may appear anywhere among the options, so parse with `parse_intermixed_args`, then `resolve_shared`.
     """
     run = {"scenario": "run", "grid": "grid"}[kind]
     uri = ", a path or a URI such as s3://bucket/runs" if kind == "scenario" else ""
@@ -82,7 +107,6 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
     parser.add_argument(
         "--backend",
         choices=["ray", "inline"],
-        default="ray",
         help="ray (default), or inline: in this process, for debugging; results are the same",
     )
     parser.add_argument(
@@ -93,7 +117,6 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
     parser.add_argument(
         "--out",
         type=folder_or_uri,
-        default="runs",
         metavar="DIR",
         help=f"where to create the folder of the {run}{uri} (default: runs)",
     )

@@ -48,7 +48,7 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
         if not _is_file(path):
             raise ScenarioError(f"no {kind} file '{path}'")
         return path
-    beside = path.with_name(f"{path.name}.toml")
+    beside = Path(f"{path}.toml")
     if folder is not None and _is_file(beside):
         return beside
     known = _by_name(kind)

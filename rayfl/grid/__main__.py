@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rayfl.command_line.ending import exit_status
-from rayfl.command_line.options import add_shared_options, command_parser
+from rayfl.command_line.options import SHARED, add_shared_options, command_parser, refuse, resolve_shared
 
 EXAMPLES = """\
 examples:
@@ -26,6 +26,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.gr
     options = of_command.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         of_command.error("name a grid, or use --list")
+    if options.list:
+        refuse(of_command, options, "with --list", "only", "seed", "task", "table_only", "quick", *SHARED)
+    if options.table_only:
+        refuse(of_command, options, "with --table-only", "only", "seed", "task", "backend", "address", "data_dir")
+    resolve_shared(of_command, options)
     return exit_status(lambda: _carry_out(options), "interrupted: run the same command again for the remaining cells")
 
 

@@ -31,6 +31,7 @@ from rayfl.grid.table import GridTable
 from rayfl.remote_folder import local
 from rayfl.report.folder import check_writable
 from rayfl.report.formatting import duration, percent
+from rayfl.session import check_backend
 
 AT_URI = (
     "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "
@@ -138,6 +139,9 @@ def grid(
         >>> result.table["row"].to_pylist()
         ['FedAvg', 'FedProx']
     """
+    check_backend(backend, address)
+    if table_only and (only or seeds or tasks):
+        raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
     console, data = console or Console(), data_folder(data_dir).absolute()
     loaded, given = load_grid(grid), override_pairs(overrides)
     # absolute paths, since a connection to Ray may change the working directory

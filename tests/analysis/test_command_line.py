@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -79,7 +80,10 @@ def test_every_mistake_is_one_line(finished_run: RunFolder, tmp_path: Path, caps
         assert error.count("\n") == 1, error
 
 
-def test_hosts_without_a_cluster_have_no_effect(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("option", "value"), [("--hosts", 2), ("--address", "auto")])
+def test_options_of_a_cluster_have_no_effect_without_one(
+    option: str, value: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        command("gains", "somewhere", "--hosts", 2)
-    assert "has no effect with --backend inline" in capsys.readouterr().err
+        command("gains", "somewhere", option, value)
+    assert f"{option}: has no effect with --backend inline" in capsys.readouterr().err

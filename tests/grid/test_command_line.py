@@ -95,6 +95,23 @@ def test_seeds_are_chosen_by_number(folder: Path) -> None:
     assert finished(folder) == {"FedAvg/2/seed_1", "Cyclic/2/seed_1"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["small", "--table-only", "--seed", "0"], "--seed: has no effect with --table-only"),
+        (["small", "--table-only", "--backend", "ray"], "--backend: has no effect with --table-only"),
+        (["small", "--backend", "inline", "--address", "auto"], "--address: has no effect with --backend inline"),
+        (["--list", "--only", "*/2"], "--only: has no effect with --list"),
+    ],
+)
+def test_an_option_without_an_effect_is_refused_by_name(
+    arguments: list[str], message: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert capsys.readouterr().err.endswith(f"error: {message}; leave it out\n")
+
+
 def test_table_only_runs_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["small", "--table-only"]) == 0
     assert "not run (93.50)" in capsys.readouterr().out
