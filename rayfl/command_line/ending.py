@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 
@@ -15,6 +16,8 @@ INTERRUPTED = 130
 def exit_status(command: Callable[[], int], interrupted: str = "interrupted") -> int:
     """Runs a command and prints its error on stderr if it fails.
 
+    Characters that the output's encoding lacks, as in the name of a client, are printed as `?`.
+
     Args:
         command: Does the work and returns the exit status.
         interrupted: The message after Ctrl-C, SIGTERM or SIGHUP.
@@ -22,6 +25,8 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
     Returns:
         The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C, SIGTERM or SIGHUP.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # on stderr, Python escapes them
     try:
         with interruptible():
             return command()

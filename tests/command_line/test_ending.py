@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import rayfl
 from rayfl.command_line.ending import exit_status
@@ -35,6 +37,19 @@ def terminated() -> int:
 def test_an_error_is_one_message_and_status_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_status(fails) == 1
     assert capsys.readouterr().err == "error: seed: is missing\n"
+
+
+def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", line_buffering=True))
+
+    def tells() -> int:
+        print("site\N{LATIN SMALL LETTER E WITH ACUTE}")
+        Console().print("sit\N{LATIN SMALL LETTER E WITH ACUTE}")
+        return 0
+
+    assert exit_status(tells) == 0
+    assert written.getvalue() == b"site?\nsit?\n"
 
 
 @pytest.mark.parametrize("command", [interrupted, terminated])
