@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, PlainValidator, ValidationError
-from pydantic_core import to_json
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, field_validator
+from pydantic_core import PydanticCustomError, to_json
 
-from rayfl.config.section import Named, Numbers
+from rayfl.config.section import Named
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
-from rayfl.registry import Registry, nearest
+from rayfl.registry import TOO_LARGE, Registry, nearest, too_large
 from rayfl.user_code import report_as_theirs
 
 
-class Component(Numbers):
+class Component(BaseModel):
     """A part with options: `"adam"` or `{ name = "adam", lr = 0.1 }`.
 
     Attributes:
@@ -25,6 +25,13 @@ class Component(Numbers):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: str = ""
+
+    @field_validator("*")
+    @classmethod
+    def _within_float32(cls, value: Any) -> Any:
+        if too_large(value):
+            raise PydanticCustomError("number", TOO_LARGE)
+        return value
 
 
 def build_component(registry: Registry, base: Any, chosen: Any, default: str = "") -> Any:

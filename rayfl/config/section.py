@@ -20,23 +20,7 @@ from pydantic_core import PydanticCustomError
 from rayfl.registry import TOO_LARGE, too_large
 
 
-class Numbers(BaseModel):
-    """Options whose numbers are no booleans, which pydantic takes for 0 and 1, and that float32 can hold."""
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _check_numbers(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        validated = validate(value)
-        found = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
-        whole = not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
-        if found & {int, float} and not found & {bool, Any} and _has_boolean(value, whole):
-            raise PydanticCustomError("number", "must be a number")
-        if float in found and too_large(validated):
-            raise PydanticCustomError("number", TOO_LARGE)
-        return validated
-
-
-class Section(Numbers):
+class Section(BaseModel):
     """A table of the scenario: frozen, with unknown keys rejected.
 
     "none" resets an optional key that a base, or the scenario to start from, has set: `dp = "none"`, `clip_norm =
@@ -56,6 +40,19 @@ class Section(Numbers):
         named = {key for key, inner in value.items() if isinstance(inner, str) and inner == "none"}
         undone = {key for key in named & cls.model_fields.keys() if _may_be_open(cls.model_fields[key])}
         return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _numbers(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Rejects booleans, which pydantic takes for 0 and 1, and numbers too large for float32."""
+        validated = validate(value)
+        found = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
+        whole = not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
+        if found & {int, float} and not found & {bool, Any} and _has_boolean(value, whole):
+            raise PydanticCustomError("number", "must be a number")
+        if float in found and too_large(validated):
+            raise PydanticCustomError("number", TOO_LARGE)
+        return validated
 
 
 class Named(BaseModel):

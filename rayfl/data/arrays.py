@@ -31,7 +31,7 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
             sets to (x, y) or (x, y, clients). `clients` defines natural clients: the owner of every sample, [n]
             integers or strings, or the rows of every client, a mapping from names to lists or a list of lists. It may
             be omitted for `test`. x may also be a mapping from names to arrays; x or any of its arrays may be a list
-            of arrays of different lengths.
+            of arrays, lists or tensors of different lengths.
         provenance: Where the data comes from; by default, arrays of this name.
 
     Returns:

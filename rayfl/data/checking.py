@@ -172,10 +172,11 @@ def _owners(data: Dataset, part: str) -> Callable[[int], str]:
     shards = None if data.natural is None else {"train": data.natural.train, "test": data.natural.test}.get(part)
 
     def owner(row: int) -> str:
-        place = np.flatnonzero(shards.rows == row) if shards is not None else ()
-        if shards is None or data.natural is None or not len(place):
+        if shards is None or data.natural is None or not (shards.rows == row).any():
             return ""
-        return f", of client '{data.natural.names[int(np.searchsorted(shards.offsets, place[0], side='right')) - 1]}'"
+        place = int(np.argmax(shards.rows == row))
+        client = int(np.searchsorted(shards.offsets, place, side="right")) - 1
+        return f", of client '{data.natural.names[client]}'"
 
     return owner
 

@@ -108,8 +108,9 @@ class ShardStore:
         """
         for samples in self._sets.values():
             for part in named_parts(samples.x).values():
-                if isinstance(part, Reopened):
-                    part.reopen()
+                reopened: object = part
+                if isinstance(reopened, Reopened):
+                    reopened.reopen()
 
     @property
     def _sets(self) -> dict[str, Samples]:

@@ -48,7 +48,8 @@ def scripted_without_tensors(num_classes: int) -> nn.Module:
 
 
 def partly_scripted(num_classes: int) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), torch.jit.trace(Net(num_classes), torch.zeros(1, 4)))
+    traced: nn.Module = torch.jit.trace(Net(num_classes), torch.zeros(1, 4))  # type: ignore[no-untyped-call]
+    return nn.Sequential(nn.Flatten(), traced)
 
 
 class Calls:

@@ -104,7 +104,7 @@ def tried_digest(dataset: MapStyle, items: Sequence[Mapping[str, np.ndarray]], l
     held = held_labels(dataset)
     for label in (*labels, *(() if held is None else (held,))):
         values = np.asarray(label)
-        digest.update(str(values.tolist()).encode() if values.dtype == object else np.ascontiguousarray(values).data)
+        digest.update(repr(label).encode() if values.dtype == object else values.tobytes())
     return digest.hexdigest()
 
 

@@ -86,7 +86,8 @@ def _tried(dataset: MapStyle, where: str) -> tuple[list[Item], list[Any]]:
 
 def _equal(item: Item, again: Item) -> bool:
     return item.keys() == again.keys() and all(
-        np.array_equal(values, again[name], equal_nan=values.dtype.kind == "f") for name, values in item.items()
+        values.dtype == object or np.array_equal(values, again[name], equal_nan=values.dtype.kind == "f")
+        for name, values in item.items()
     )
 
 

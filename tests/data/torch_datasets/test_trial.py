@@ -106,6 +106,8 @@ def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) ->
             lambda row: (VECTORS[row], "cat"),
             r"<U3\[40\]; number the classes: .*numpy\.unique\(train_y, return_inverse=True\)",
         ),
+        (lambda row: (VECTORS[row], np.datetime64("2020-01-01")), r"datetime64\[D\]\[40\]$"),
+        (lambda row: (VECTORS[row], {"boxes": torch.ones(4)}), r"train_y must be integer .* not object\[40\]$"),
         (lambda row: (VECTORS[row], np.zeros(1 + row % 2)), r"train: labels differ in shape \(\[1\] and \[2\]\)"),
     ],
 )
