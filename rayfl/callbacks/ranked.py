@@ -43,8 +43,9 @@ class Ranked(Callback):
             raise ScenarioError(f"phase: no phase is called '{self.phase}'; {nearest(self.phase, list(phases))}")
         ranked = scenario.phases[-1] if self.phase is None else phases[self.phase]
         evaluation = scenario.evaluation_of(ranked)
-        known = self.metric is None or _is_of(self.metric, headline_label(evaluation))
-        if self.mode is None and not (known or _is_loss(self.metric, map(metric_label, evaluation.metrics))):
+        if self.mode is not None or self.metric is None or _is_of(self.metric, headline_label(evaluation)):
+            return
+        if not _is_loss(self.metric, map(metric_label, evaluation.metrics)):
             raise ScenarioError(f"mode: set 'min' or 'max', whichever is best for '{self.metric}'")
 
     def check_metric(self, scenario: Scenario, store: ShardStore) -> None:
@@ -125,9 +126,9 @@ class Ranked(Callback):
         return 1 if _is_of(self.column(run), headline.metric) and headline.higher_is_better else -1  # else a loss
 
 
-def _is_loss(column: str | None, labels: Iterable[str]) -> bool:
+def _is_loss(column: str, labels: Iterable[str]) -> bool:
     """Whether a column holds a loss, and not a metric that is called so."""
-    return bool(column) and column.endswith("_loss") and not any(column.endswith(f"_{label}") for label in labels)
+    return column.endswith("_loss") and not any(column.endswith(f"_{label}") for label in labels)
 
 
 def _is_of(column: str, metric: str | None) -> bool:

@@ -150,8 +150,10 @@ class Scorer:
         for label, metric in self._metrics.items():
             state = self._merged(label, [score.states[label] for score in scores])
             with _naming_metric(label, _samples_in_words(scores)):
-                beside = isinstance(metric, BankMetric)
-                value = metric.value_beside(state, bank[label]) if beside else metric.value(state)
+                if isinstance(metric, BankMetric):
+                    value: float | None = metric.value_beside(state, bank[label])
+                else:
+                    value = metric.value(state)
                 values[label] = None if value is None else float(value)
         return values
 

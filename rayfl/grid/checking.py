@@ -59,8 +59,8 @@ def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]
     """Checks the columns of metrics.jsonl that the grid and the scenario's callbacks name."""
     check_metrics(build_callbacks(scenario), scenario, store, "callbacks.{}")
     known = columns_of(scenario, scenario.phases[-1], store)
-    for name in figures if known is not None else ():
-        if name not in known:
+    for name in figures:
+        if known is not None and name not in known:
             raise ScenarioError(f"figures: no column of metrics.jsonl is called '{name}'; {nearest(name, known)}")
 
 

@@ -18,7 +18,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.lenet5 import LeNet5
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
-from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables
+from tests.engine.scenes import FEDERATED, defined, prepared, run_on_hosts, tables
 
 FINE_TUNING = {"epochs": 4, "batch_size": "full", "lr": 0.2}
 SCENE = {"model": "lenet5", "phases": [FEDERATED | {"rounds": 2, "algorithm": "fedbabu"}]}
@@ -85,7 +85,7 @@ def test_every_client_is_scored_after_training_on_its_own_samples() -> None:
         assert score.scores["personalized_accuracy"] == pytest.approx(
             float((plain(x).argmax(dim=1) == y).float().mean())
         )
-    scores = [score.scores["personalized_accuracy"] for score in evaluated.clients]
+    scores = [defined(score.scores["personalized_accuracy"]) for score in evaluated.clients]
     assert len(scores) == store.num_clients
     assert evaluated.scores["personalized_accuracy"] == pytest.approx(sum(scores) / len(scores))
 

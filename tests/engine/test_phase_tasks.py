@@ -29,7 +29,7 @@ from rayfl.preparation import prepare
 from rayfl.resolution import resolve
 from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
@@ -145,7 +145,7 @@ def test_each_phase_is_scored_by_its_own_metrics() -> None:
 def test_pretraining_teaches_its_task() -> None:
     long = {**PRETRAIN, "rounds": 30, "cohort": 12}
     _, events = run_on_hosts(made([long])[0], 1)
-    scores = [event.scores["test_guessed"] for event in events if isinstance(event, Evaluated)]
+    scores = [defined(event.scores["test_guessed"]) for event in events if isinstance(event, Evaluated)]
     assert scores[-1] > max(scores[0], 0.25) + 0.02
 
 

@@ -15,7 +15,7 @@ from rayfl.planning.events import Evaluated, RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.slices import Slice, slices_of_round
 from tests.algorithms.scene import PLAIN, SIZES, prepared
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
 
 
 def evaluations(hosts: int, **evaluation: Any) -> list[Evaluated]:
@@ -41,7 +41,7 @@ def test_drawn_clients_have_the_scores_that_they_have_among_all(others: dict[str
         assert len({score.client for score in sampled.clients}) == len(sampled.clients) == 4
         assert all(score == by_client[score.client] for score in sampled.clients)
         assert sampled.samples == sum(score.samples for score in sampled.clients)
-        correct = sum(score.scores["accuracy"] * score.samples for score in sampled.clients)
+        correct = sum(defined(score.scores["accuracy"]) * score.samples for score in sampled.clients)
         assert sampled.scores["test_accuracy"] == pytest.approx(correct / sampled.samples)
         cohorts.add(tuple(score.client for score in sampled.clients))
     assert len(cohorts) > 1, "others are drawn in other rounds"

@@ -48,14 +48,13 @@ def test_a_column_per_phase_says_what_it_reached_and_what_it_alone_cost() -> Non
 
 
 def test_an_undefined_score_is_called_so_and_is_never_the_best() -> None:
-    numbers = {"test_accuracy_mean": None, "test_accuracy_clients": 1200.0}
     lines = shown(
         RoundDone("drawn", 3, 3, 2.0, 10, 100, Traffic(), 1.0),
         RoundDone("whole", 5, 2, 2.0, 10, 100, Traffic(), 1.0),
         evaluated("drawn", 1, 1.0, None, 100),
         evaluated("drawn", 2, 1.0, 0.25, 100),
         evaluated("drawn", 3, 1.0, None, 100),
-        evaluated("whole", 5, 1.0, None, 100, **numbers),
+        evaluated("whole", 5, 1.0, None, 100, test_accuracy_mean=None, test_accuracy_clients=1200.0),
     )
     assert "test accuracy undefined undefined" in lines
     assert "best test accuracy 25.00 % –" in lines

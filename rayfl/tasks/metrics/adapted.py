@@ -75,7 +75,7 @@ class TorchMetric(Metric):
         if self._defined is None:
             return _number(self._computed(state), f"torchmetrics' {type(self._metric).__name__}")
         defined = torch.from_numpy(self._defined(state))
-        return float(torch.atleast_1d(self._computed(state).double())[defined].mean()) if defined.any() else None
+        return float(self._computed(state).double().reshape(-1)[defined].mean()) if defined.any() else None
 
     def _computed(self, state: State) -> Any:
         self._metric.to("cpu")
