@@ -15,6 +15,7 @@ from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.state_store import FolderStore
 from rayfl.errors import ResourceError
+from rayfl.models.discrete import split
 from rayfl.planning.events import HostsAdded, Recovering, RoundDone
 from tests.cluster.addresses import loopback
 from tests.engine.scenes import prepared, run_on_hosts
@@ -63,7 +64,7 @@ def test_a_run_survives_the_loss_of_a_node_that_held_only_hosts_with_the_same_bi
         assert sorted(host["node"] for host in session.hosts) == [HEAD, LOST]
         for _ in session.events():
             pass
-        model = session.committed()[1]
+        model = split(session.committed()[1])[0]
     assert mark.exists()
     assert sum(node["Alive"] for node in ray.nodes()) == 1
     expected, _ = run_on_hosts(prepared(phases=[phase]), 1)
@@ -107,7 +108,7 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
             if isinstance(event, HostsAdded):
                 assert len(session.hosts) == 3
                 cluster.remove_node(node, allow_graceful=False)
-        model = session.committed()[1]
+        model = split(session.committed()[1])[0]
         assert len(session.hosts) == 2
     assert changes[:2] == [HostsAdded, Recovering]
     expected, _ = run_on_hosts(prepared(**scene), 1)

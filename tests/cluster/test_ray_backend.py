@@ -13,6 +13,7 @@ from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
 from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.errors import ClientError, ResourceError, ScenarioError
+from rayfl.models.discrete import split
 from rayfl.planning.events import Evaluated, Event, RoundDone, Waiting
 from tests.cluster.addresses import loopback
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 def run_on_ray(log: Path = Path(os.devnull), **changes: Any) -> tuple[np.ndarray, list[Event], list[dict[str, str]]]:
     with ray_session(prepared(**changes), None, RayLog(log)) as session:
         events = list(session.events())
-        return session.committed()[1], events, list(session.hosts)
+        return split(session.committed()[1])[0], events, list(session.hosts)
 
 
 def with_resources(**resources: Any) -> dict[str, Any]:

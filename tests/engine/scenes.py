@@ -17,6 +17,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.snapshotting import Snapshotting
 from rayfl.engine.state_store import StateStore
+from rayfl.models.discrete import split
 from rayfl.planning.events import Event, SnapshotTaken
 from rayfl.preparation import prepare
 
@@ -78,7 +79,7 @@ def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:
     """The final model and the events of a run on several hosts, all of them in this process."""
     scheduler, server = cast(job, hosts)
     events = list(scheduler.run())
-    return server.committed()[1], events
+    return split(server.committed()[1])[0], events
 
 
 def without_clock(events: Sequence[Event]) -> list[dict[str, Any]]:

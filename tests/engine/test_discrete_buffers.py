@@ -252,7 +252,7 @@ def test_the_requests_of_an_update_continue_from_its_own_buffers() -> None:
     check_same(state_of(model, sent), net)
 
 
-def personal_scores(event: Evaluated) -> dict[int, float]:
+def personal_scores(event: Evaluated) -> dict[int, float | None]:
     return {score.client: score.scores["loss"] for score in event.clients}
 
 

@@ -19,6 +19,7 @@ from rayfl.engine.server import Server
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.context import ClientContext
+from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
@@ -46,7 +47,7 @@ def finished(job: Job, hosts: int, ahead: int = 0) -> tuple[list[Any], np.ndarra
     scheduler = Scheduler(job.scenario, backend, job.populations)
     events = list(scheduler.run())
     store = MemoryStore()
-    return events, server.committed()[1], kept_by_clients(snapshot_of(scheduler, store), store)
+    return events, split(server.committed()[1])[0], kept_by_clients(snapshot_of(scheduler, store), store)
 
 
 def own_vector(name: str, model: FlatModel, vector: np.ndarray, kept: dict[str, np.ndarray]) -> np.ndarray:

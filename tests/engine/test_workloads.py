@@ -15,6 +15,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ScenarioError
+from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
@@ -61,7 +62,7 @@ def test_each_phase_trains_and_evaluates_its_own_data_with_its_own_network() -> 
     assert set(samples) == set(sizes)
     assert samples[0] == sizes[0]
     assert samples[-1] == sizes[1]
-    assert len(server.committed()[1]) == len(job.result.initial.vector)
+    assert len(split(server.committed()[1])[0]) == len(job.result.initial.vector)
 
 
 def test_the_second_phase_starts_with_the_first_ones_weights(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +70,7 @@ def test_the_second_phase_starts_with_the_first_ones_weights(monkeypatch: pytest
     alone, model = job_with([PRETRAIN])
     scheduler, server = cast(alone, 1)
     list(scheduler.run())
-    expected = model.state_dict(torch.from_numpy(server.committed()[1]))
+    expected = model.state_dict(torch.from_numpy(split(server.committed()[1])[0]))
 
     job = two_workloads()
     scheduler, server = cast(job, 1)
@@ -97,10 +98,10 @@ def test_a_relay_too_takes_weights_over_by_name() -> None:
     whole, model = job_with([FEDERATED, step])
     scheduler, server = cast(first, 1)
     list(scheduler.run())
-    expected = model.state_dict(torch.from_numpy(server.committed()[1]))
+    expected = model.state_dict(torch.from_numpy(split(server.committed()[1])[0]))
     scheduler, server = cast(replace(whole, workloads=[first.result, second.result]), 1)
     list(scheduler.run())
-    for name, value in other.state_dict(torch.from_numpy(server.committed()[1])).items():
+    for name, value in other.state_dict(torch.from_numpy(split(server.committed()[1])[0])).items():
         assert torch.allclose(value, expected[name], rtol=0, atol=1e-4), name
 
 
@@ -110,7 +111,7 @@ def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     job = two_workloads()
     scheduler, server = cast(job, 2)
     list(scheduler.run())
-    whole = server.committed()[1]
+    whole = split(server.committed()[1])[0]
 
     scheduler, _ = cast(job, 2)
     for event in scheduler.run():
@@ -121,7 +122,7 @@ def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     scheduler, server = cast(job, 3)
     scheduler.restore(snapshot, store)
     list(scheduler.run())
-    assert np.array_equal(server.committed()[1], whole)
+    assert np.array_equal(split(server.committed()[1])[0], whole)
 
 
 def test_models_without_a_tensor_in_common_are_rejected_before_anything_starts() -> None:

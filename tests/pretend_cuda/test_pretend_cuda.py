@@ -15,6 +15,7 @@ from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
+from rayfl.models.discrete import split
 from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, supported
 from tests.algorithms.scene import prepared as prepared_people
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
@@ -90,7 +91,7 @@ def images(device: str, model: Any = "ConvNet", augment: Any = (), phase: Any = 
 def inline(job: Job) -> Outcome:
     with inline_session(job) as session:
         events = list(session.events())
-        return session.committed()[1], without_clock(events)
+        return split(session.committed()[1])[0], without_clock(events)
 
 
 def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome] = inline) -> PretendCuda:
