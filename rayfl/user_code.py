@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from rayfl.passwords import without_passwords
+
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 """Words in the RuntimeError by which PyTorch reports a lack of memory, on the CPU and on CUDA."""
 
@@ -13,7 +15,7 @@ def their_traceback(error: BaseException) -> str:
     frames = error.__traceback__
     while frames and str(frames.tb_frame.f_globals.get("__name__")).split(".")[0] == "rayfl":
         frames = frames.tb_next
-    return "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    return without_passwords("".join(traceback.format_exception(type(error), error, frames or error.__traceback__)))
 
 
 def report_as_theirs(error: BaseException, what: str) -> str:
@@ -28,8 +30,12 @@ def report_as_theirs(error: BaseException, what: str) -> str:
 
     Returns:
         One line on the exception, followed by the traceback of the user code if there is one. For an exit of the
-        process and a lack of memory it is only the line.
+        process and a lack of memory it is only the line. Without passwords of URIs, since errors are recorded.
     """
+    return without_passwords(_reported(error, what))
+
+
+def _reported(error: BaseException, what: str) -> str:
     if isinstance(error, SystemExit):
         return f"{what} tried to exit the process (SystemExit: {error.code})"
     said = " ".join(str(error).split())

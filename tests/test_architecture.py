@@ -24,7 +24,9 @@ PACKAGE = Path(rayfl.__file__).parent
 FOUNDATIONS = (
     "rayfl.durable",
     "rayfl.errors",
+    "rayfl.inside",
     "rayfl.lazy_names",
+    "rayfl.passwords",
     "rayfl.reading",
     "rayfl.registry",
     "rayfl.streams",

@@ -23,6 +23,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested
+from rayfl.passwords import without_passwords
 from rayfl.report.status import UNDER_WAY, Status, read_status
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class RunActor:
             carry_out(given.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-            console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
+            console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
             status = read_status(folder)
             if isinstance(error, HeldError):
                 return  # the folder's records are those of another run

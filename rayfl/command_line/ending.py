@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from rayfl.errors import RayflError
 from rayfl.interruption import interruptible
+from rayfl.passwords import without_passwords
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C: 128 plus the number of SIGINT, as a shell reports it."""
@@ -31,7 +32,7 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
         with interruptible():
             return command()
     except RayflError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {without_passwords(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(interrupted, file=sys.stderr)

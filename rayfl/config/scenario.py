@@ -18,6 +18,7 @@ from rayfl.config.start import Start
 from rayfl.config.user_modules import make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
+from rayfl.passwords import check_no_passwords
 
 CHANGES_NO_RESULT = frozenset({"name", "title", "resources", "checkpoint", "module_folders"})
 """Keys that do not change results, except through the kind of device that `resources` selects."""
@@ -106,6 +107,7 @@ class Scenario(Section):
         Raises:
             ScenarioError: Names each key that is unknown, missing or out of range, and the allowed values.
         """
+        check_no_passwords(tables)  # before validation, whose messages show values
         try:
             return cls.model_validate(tables)
         except ValidationError as error:

@@ -15,6 +15,7 @@ from rayfl.errors import RayflError, ResourceError
 from rayfl.grid.begun import begin, clear, has_begun
 from rayfl.grid.cells import MARKER, Cell, device_of_hosts
 from rayfl.grid.starts import in_order
+from rayfl.passwords import without_passwords
 from rayfl.report.reason import one_line
 from rayfl.report.status import Status, readable_status
 
@@ -90,7 +91,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
     except Exception as error:  # a failed cell must not stop the others
         said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-        console.print(f"error: {said}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
         if not isinstance(error, HeldError):
             _keep_failure(cell, error)
         return one_line(error)

@@ -19,6 +19,7 @@ from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.grid.place import Place, with_place
+from rayfl.passwords import check_no_passwords
 from rayfl.registry import nearest
 
 Metric = Literal["best", "last", "mean_last_5"]
@@ -228,6 +229,7 @@ def load_grid(grid: str | Path | Mapping[str, Any]) -> Grid:
     tables = _with_absolute_paths(read, folder)
     add_own_folder(tables, folder)
     tables.setdefault("name", name)
+    check_no_passwords(tables)
     try:
         loaded = Grid.model_validate(tables)
     except ValidationError as error:

@@ -6,6 +6,7 @@ import traceback
 
 from rayfl.errors import RayflError
 from rayfl.interruption import HungUp, StopRequested, Terminated
+from rayfl.passwords import without_passwords
 
 LONGEST = 500
 """Characters; an error of a network can contain a whole model."""
@@ -14,7 +15,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 
 
 def one_line(error: BaseException) -> str:
-    """Returns the place that rayfl names and the exception behind it, without a traceback.
+    """Returns the place that rayfl names and the exception behind it, without a traceback or passwords of URIs.
 
     Args:
         error: An error, or the interrupt that ended a run.
@@ -32,7 +33,7 @@ def one_line(error: BaseException) -> str:
             text = _without_traceback(str(error))
         case _:
             text = "".join(traceback.format_exception_only(error))
-    line = " ".join(text.split())
+    line = without_passwords(" ".join(text.split()))
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
