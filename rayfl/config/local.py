@@ -169,7 +169,10 @@ class Local(Section):
             effect with `sampling = "balanced"`.
         optimizer: `sgd` (the default), one of `torch.optim` by its lower-case name with its options, or your own
             `torch.optim.Optimizer` by import path: `{ name = "adamw", betas = [0.9, 0.99] }`. Its learning rate is `lr`
-            and its weight decay `weight_decay`, which is 0 by default even where PyTorch's default differs.
+            and its weight decay `weight_decay`, which is 0 by default even where PyTorch's default differs. As in
+            PyTorch, a parameter that no loss of a step reaches (the head of another task) is left alone, also by
+            momentum and decay, unless the algorithm itself adds to gradients or steps, as FedProx does; with `dp`,
+            every parameter takes every step.
         lr: Learning rate of the first round. Default: 0.01.
         lr_decay: Factor applied to `lr` after every round, above 0 and at most 1. Default: 1, no decay.
         lr_decay_from: Whether rounds are counted from the start of the `scenario` (the default) or of the `phase`.

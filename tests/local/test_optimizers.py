@@ -66,6 +66,15 @@ class EitherHead(SpareHead):
         return logits
 
 
+class SilentHead(SpareHead):
+    """The loss reaches the spare head, with a gradient of zero."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        features = torch.tanh(self.second(torch.tanh(self.first(x))))
+        logits: torch.Tensor = self.read_out(features) + 0 * self.spare(features)
+        return logits
+
+
 class FixedFirst(TanhNet):
     """Its first layer takes no gradient, once the network has been put in a mode."""
 
@@ -320,6 +329,14 @@ def test_what_no_loss_of_a_step_reaches_is_skipped_as_in_pytorch(name: str, netw
     assert torch.equal(spare_of(found[0]), spare_of(start)) == (network is SpareHead)
     first = slice(0, FIRST * (INPUTS + 1))
     assert torch.equal(found[0][first], start[first]) == (network is FixedFirst)
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "own"])
+def test_a_gradient_of_zero_is_a_gradient(name: str) -> None:
+    local, make = SKIPPING[name]
+    found = ours(local, network=SilentHead)
+    assert_same(found, theirs(make, network=SilentHead), network=SilentHead)
+    assert (spare_of(found[0]) != spare_of(start_of(SilentHead))).all()
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "own"])
