@@ -11,6 +11,7 @@ from ray.exceptions import RayError
 
 from rayfl.cluster.failures import as_rayfl_error
 from rayfl.errors import RayflError, ResourceError
+from rayfl.user_code import their_traceback
 
 T = TypeVar("T")
 
@@ -38,8 +39,9 @@ class Started(Generic[T]):
         except RayError as error:  # another actor that it called died
             told = as_rayfl_error(error, {})
             self._error = type(told)(f"{where}: {told}")
-        except BaseException:  # a user's module may raise anything when it is imported
-            self._error = ResourceError(f"{where}:\n{traceback.format_exc()}")
+        except BaseException as error:  # a user's code may raise anything
+            said = "".join(traceback.format_exception_only(error)).strip()
+            self._error = ResourceError(f"{where}: {said}\n{their_traceback(error)}")
 
     def get(self) -> T:
         """Returns the object, or raises the stored error."""

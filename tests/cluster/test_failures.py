@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import ray
 from ray.exceptions import ObjectStoreFullError, OutOfDiskError, OutOfMemoryError
 
+from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.errors import LostError, ResourceError
 from tests.cluster.addresses import loopback
@@ -34,3 +36,19 @@ def test_a_full_object_store_is_named_with_its_size(error: type[Exception], also
     assert isinstance(told, ResourceError)
     assert f"Ray's object store (0.0977 GiB on {loopback(2)}) is full" in str(told)
     assert ("and so is the disk" in str(told)) == also
+
+
+def test_an_actor_that_cannot_start_names_the_error_of_the_users_code_before_its_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ray.util, "get_node_ip_address", lambda: "10.0.0.7")
+
+    def make() -> None:
+        raise KeyError("no such column")
+
+    with pytest.raises(ResourceError) as caught:
+        Started("worker 0", make).get()
+    first, *rest = str(caught.value).splitlines()
+    assert first == "worker 0 could not start on node 10.0.0.7: KeyError: 'no such column'"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert "in make" in rest[1], "rayfl's own frames are left out"

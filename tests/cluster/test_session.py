@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,22 @@ def test_runs_share_hosts_and_have_the_bits_of_runs_by_themselves(session: Sessi
         assert figures(ours) == figures(alone)
     assert len(hosts) == 1
     assert len(next(iter(hosts))) == 2
+
+
+def open_sockets_and_threads() -> tuple[int, int]:
+    sockets = [fd for fd in Path("/proc/self/fd").iterdir() if fd.is_socket()]
+    return len(sockets), threading.active_count()
+
+
+@pytest.mark.slow
+def test_runs_on_a_cluster_of_the_program_leave_no_socket_and_no_thread(tmp_path: Path) -> None:
+    counts = []
+    for _ in range(6):
+        rayfl.run(with_lr(0.1), out=tmp_path, console=Console(quiet=True))
+        counts.append(open_sockets_and_threads())
+    sockets, threads = zip(*counts, strict=True)
+    assert sockets[-1] - sockets[0] < 5, "Ray closes those to the processes of a run a little later"
+    assert len(set(threads)) == 1
 
 
 @pytest.mark.slow
