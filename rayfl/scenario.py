@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
     if options.list:
         refuse(of_command, options, "with --list", "show", "resume", "quick", "centralised", "keep_momentum", *SHARED)
-    if options.show:
-        refuse(of_command, options, "with --show", "resume", *SHARED)
+    if options.show:  # added to the command of a run, it checks that command, so options of the run may stay
+        refuse(of_command, options, "with --show", "resume")
     if options.resume:
         refuse(of_command, options, "where a run continues in its own folder", "out")
     resolve_shared(of_command, options)

@@ -124,8 +124,7 @@ def test_wrong_use_exits_with_2_and_the_usage(
     [
         (["tiny", "--backend", "inline", "--address", "auto"], "--address: has no effect with --backend inline"),
         (["--resume", "runs/tiny", "--out", "there"], "--out: has no effect where a run continues in its own folder"),
-        (["tiny", "--show", "--address", "auto"], "--address: has no effect with --show"),
-        (["tiny", "--show", "--backend", "inline"], "--backend: has no effect with --show"),
+        (["tiny", "--show", "--resume", "runs/tiny"], "--resume: has no effect with --show"),
         (["--list", "--quick"], "--quick: has no effect with --list"),
         (["--list", "--resume", "runs/tiny"], "--resume: has no effect with --list"),
         (["tiny", "--keep-momentum"], "--keep-momentum: has no effect without --centralised"),
