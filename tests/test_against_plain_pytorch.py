@@ -82,8 +82,12 @@ def batches(local: Local, rows: np.ndarray, order: np.random.Generator) -> Itera
 
 def client_update(net: SmallConvNet, local: Local, phase: int, round: int, client: int) -> list[float]:
     """Trains `net` in place as one client does; the loss of every step."""
-    kind = {"sgd": partial(torch.optim.SGD, momentum=local.momentum), "adam": torch.optim.Adam}
-    optimizer = (kind | {"adamw": torch.optim.AdamW})[local.optimizer.name](
+    kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {
+        "sgd": partial(torch.optim.SGD, momentum=local.momentum),
+        "adam": torch.optim.Adam,
+        "adamw": torch.optim.AdamW,
+    }
+    optimizer = kinds[local.optimizer.name](
         net.parameters(),
         lr=local.lr * local.lr_decay ** (round - 1),
         weight_decay=local.weight_decay,

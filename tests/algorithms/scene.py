@@ -59,7 +59,7 @@ class TanhNet(Network):
     loudness: what enters the second tanh is multiplied by it in training mode, so that the modes can be told apart.
     """
 
-    ordered_modules = ("first", "second", "read_out")
+    ordered_modules: tuple[str, ...] = ("first", "second", "read_out")
     feature_layer = "read_out"
     groupings = {"halves": (("first",), ("second", "read_out"))}  # noqa: RUF012
 

@@ -142,7 +142,8 @@ class Stacked(Executor):
             tensors, _stacked_inputs([x for x, _ in drawn], widest), _padded(labels, widest), counted
         )
         losses = losses / divisors
-        found = torch.autograd.grad(losses.sum(), list(tensors.values()), allow_unused=True)
+        gradients = torch.autograd.grad(losses.sum(), list(tensors.values()), allow_unused=True)
+        found: list[torch.Tensor | None] = list(gradients)
         unreached = []
         for slot, values in zip(self._model.layout, found, strict=True):
             if values is None:
