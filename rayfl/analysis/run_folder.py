@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +11,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from rayfl.callbacks.periodic_model import FOLDER
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Provenance
@@ -18,11 +19,8 @@ from rayfl.planning.headline import Headline
 from rayfl.planning.phase_plan import PhasePlan, plan_phases
 from rayfl.planning.round_index import RoundIndex
 from rayfl.reading import read_json_object, reading
-from rayfl.report.folder import ENVIRONMENT_FILE
-from rayfl.report.status import read_status
-
-KEEP_MODELS = 'callbacks = [{ name = "periodic_model", every = 1 }]'
-"""The setting of a scenario that makes rounds replayable."""
+from rayfl.report.folder import ENVIRONMENT_FILE, MODELS, SCENARIO_FILE, model_of_phase
+from rayfl.report.status import MODEL, read_status
 
 
 @dataclass(frozen=True)
@@ -116,8 +114,15 @@ class RunFolder:
 
     @cached_property
     def kept(self) -> dict[int, Path]:
-        """The models that `periodic_model` kept, by round."""
-        return {int(file.stem.removeprefix("round_")): file for file in sorted((self.path / FOLDER).glob("round_*"))}
+        """The kept models by round: of the ends of phases, the final one, and those of `periodic_model`."""
+        names = [model_of_phase(number, phase.name) for number, phase in enumerate(self.scenario.phases)]
+        ends = {round: self.path / name for round, name in zip(self.last_rounds, names, strict=True)}
+        status = read_status(self.path)
+        assert status is not None
+        ends[status["committed_rounds"]] = self.path / MODEL
+        found = {round: file for round, file in ends.items() if round and file.is_file()}
+        regular = {int(file.stem.removeprefix("round_")): file for file in (self.path / MODELS).glob("round_*")}
+        return dict(sorted({**found, **regular}.items()))
 
     def check_kept(self, rounds: Sequence[int]) -> None:
         """Checks that the models after some rounds were kept; round 0, the initial model, always exists.
@@ -126,7 +131,11 @@ class RunFolder:
             DataError: One is missing.
         """
         if missing := sorted({round for round in rounds if round} - set(self.kept)):
+            callback = f'{{ name = "periodic_model", every = {math.gcd(*missing)} }}'
+            others = [f"'{one.name}'" for one in self.scenario.callbacks if one.name != "periodic_model"]
+            beside = f" (beside {' and '.join(others)})" if others else ""
+            run = f"rayfl run {shlex.quote(str(self.path / SCENARIO_FILE))} {shlex.quote(f'callbacks=[{callback}]')}"
             raise DataError(
-                f"'{self.path}' lacks the model after round {missing[0]} in '{FOLDER}/' (it has {len(self.kept)} of "
-                f"{self.rounds}); run the scenario with {KEEP_MODELS}"
+                f"'{self.path}' lacks the model after round {missing[0]} in '{MODELS}/' (it has {len(self.kept)} of "
+                f"{self.rounds}); run the scenario again with the callback that keeps it{beside}: {run}"
             )

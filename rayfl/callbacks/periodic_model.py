@@ -8,8 +8,7 @@ from pydantic import PositiveInt
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.model_file import keep_model
-
-FOLDER = "models"
+from rayfl.report.folder import MODELS
 
 
 class PeriodicModel(Callback):
@@ -35,4 +34,4 @@ class PeriodicModel(Callback):
 
 
 def _file(run: RunSoFar, round: int) -> Path:
-    return run.folder / FOLDER / f"round_{round:06}.safetensors"
+    return run.folder / MODELS / f"round_{round:06}.safetensors"

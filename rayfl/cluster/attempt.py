@@ -125,12 +125,22 @@ class Attempt:
         Raises:
             LostError: The server died or hangs.
         """
-        ref = self.actors.server.call("committed", last)
+        round, model = self._from_server("committed", last)
+        return round, _copied(model)
+
+    def end_of_phase(self, round: int) -> SentModel | None:
+        """See `Server.end_of_phase`.
+
+        Raises:
+            LostError: The server died or hangs.
+        """
+        model = self._from_server("end_of_phase", round)
+        return None if model is None else _copied(model)
+
+    def _from_server(self, method: str, argument: int | None) -> Any:
+        ref = self.actors.server.call(method, argument)
         deque(self._watched(ref, Call(ref, self.actors.server.name)), maxlen=0)
-        round, model = self._get(ref)
-        vector, discrete = split(model)
-        # Ray returns views of shared memory, which ends with the actors
-        return round, joined(np.array(vector), copied(discrete))
+        return self._get(ref)
 
     def suspect(self, deaths: Mapping[int, int]) -> None:
         """Makes hosts announce each client before they train it, and passes on earlier counts of deaths to the server.
@@ -181,3 +191,9 @@ class _WithHead(RayBackend):
             done = super().wait(refs, max(0.0, min(left, PROBED_EVERY_S)))
             if done or left <= PROBED_EVERY_S:
                 return done
+
+
+def _copied(model: SentModel) -> SentModel:
+    """A model of its own memory: Ray returns views of shared memory, which ends with the actors."""
+    vector, discrete = split(model)
+    return joined(np.array(vector), copied(discrete))

@@ -145,6 +145,15 @@ class RaySession:
                 self._catch_up(error)
         return self._final
 
+    def end_of_phase(self, round: int) -> SentModel | None:
+        while True:
+            try:
+                return self._attempt.end_of_phase(round)
+            except LostError as error:
+                if self._given_up:
+                    return None
+                self._catch_up(error)
+
     def _first_attempt(self) -> Attempt:
         while True:
             try:

@@ -77,6 +77,9 @@ class ServerActor:
     def committed(self, last: int | None) -> tuple[int, SentModel]:
         return self._server.get().committed(last)
 
+    def end_of_phase(self, round: int) -> SentModel | None:
+        return self._server.get().end_of_phase(round)
+
     def model_after(self, round_index: RoundIndex) -> SentModel:
         return self._server.get().model_after(round_index)
 

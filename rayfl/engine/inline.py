@@ -88,6 +88,10 @@ class InlineSession:
         """Returns the number of the last committed round and the model to evaluate."""
         return self._server.committed()
 
+    def end_of_phase(self, round: int) -> SentModel | None:
+        """Returns the model to evaluate after the last round of a phase."""
+        return self._server.end_of_phase(round)
+
     def stop(self) -> None:
         """Makes the round that was just settled the last one; see `Session.stop`."""
         self._scheduler.stop()

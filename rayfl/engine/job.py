@@ -163,6 +163,12 @@ class Session(Protocol):
         If rounds settle (`Job.settles`), this is the round whose events are being handled.
         """
 
+    def end_of_phase(self, round: int) -> SentModel | None:
+        """The model to evaluate after the last round of a phase; call it while handling that round's `RoundDone`.
+
+        None if the model was lost with the server, which continued after a later round.
+        """
+
     def stop(self) -> None:
         """Ends the run after the last committed round; call it while handling the round's `RoundSettled`."""
 

@@ -83,6 +83,7 @@ class Server:
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._rounds: dict[int, ServerRound] = {}
         self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
+        self._ends: dict[int, SentModel] = {}
         self._writer: SnapshotWriter[ServerSnapshot] = SnapshotWriter()
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
@@ -185,7 +186,9 @@ class Server:
             round_index: The round.
             open_rounds: Numbers of rounds, up to this one, whose exchange clients still answer.
         """
-        self._kept = self._waiting.pop(round_index.round)
+        (before, left), self._kept = self._kept, self._waiting.pop(round_index.round)
+        if before.phase != round_index.phase:
+            self._ends[before.round] = _evaluated(left)
         for held in (self._rounds, self._began_from):
             for number in [number for number in held if number <= round_index.round and number not in open_rounds]:
                 del held[number]
@@ -206,6 +209,15 @@ class Server:
         latest = self._latest()
         index, state = self._kept if self._plans[latest[0].phase].keeps_client_state else latest
         return index.round, _evaluated(state)
+
+    def end_of_phase(self, round: int) -> SentModel | None:
+        """Returns the model to evaluate after the last round of a phase.
+
+        Rounds of later phases may be committed meanwhile. None if the server was restored after one of them.
+        """
+        if round == self._kept[0].round or round in self._waiting:
+            return _evaluated(self._state_after(round))
+        return self._ends.get(round)
 
     def model_after(self, round_index: RoundIndex) -> SentModel:
         """Returns the model to evaluate after a round, committed or not."""

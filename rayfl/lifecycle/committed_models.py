@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job, Session
-from rayfl.models.discrete import split
+from rayfl.models.discrete import SentModel, split
 from rayfl.models.flat import FlatModel
 
 if TYPE_CHECKING:
@@ -32,17 +32,21 @@ class CommittedModels:
 
     def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
         """The number of the last committed round (0 before the first) and its model with PyTorch's names."""
+        if session is None:
+            return 0, self._model.state_dict()
+        round, committed = session.committed()
+        return round, self.after(round, committed)
+
+    def after(self, round: int, committed: SentModel) -> dict[str, torch.Tensor]:
+        """The model after a round with PyTorch's names."""
         import torch
 
         from rayfl.local.discrete_buffers import on_device
 
-        if session is None:
-            return 0, self._model.state_dict()
-        round, committed = session.committed()
         vector, discrete = split(committed)
         model = self._of_round(round)
         model.load(torch.from_numpy(np.asarray(vector)), on_device(discrete, torch.device("cpu")))
-        return round, model.state_dict()
+        return model.state_dict()
 
     def _of_round(self, round: int) -> FlatModel:
         phase = bisect_left(self._last_rounds, round)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -26,12 +27,20 @@ from rayfl.lifecycle.ending import end_callbacks, end_early
 from rayfl.lifecycle.keeping import Keeping
 from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import EventConsumer, RoundDone, RoundSettled, SnapshotFailed, SnapshotTaken
+from rayfl.planning.events import (
+    BudgetSpent,
+    Event,
+    EventConsumer,
+    RoundDone,
+    RoundSettled,
+    SnapshotFailed,
+    SnapshotTaken,
+)
 from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.reading import reading
 from rayfl.report.announcement import announce_hosts
 from rayfl.report.environment import describe_environment
-from rayfl.report.folder import CHECKPOINTS
+from rayfl.report.folder import CHECKPOINTS, model_of_phase
 from rayfl.report.privacy import PrivacyRecords
 from rayfl.report.progress import Progress
 from rayfl.report.recorded_metrics import read_rows
@@ -218,6 +227,7 @@ class Run:
                         raise
                     self._keeping.not_recorded(error)
             self._seen.add(event)
+            self._keep_end_of_phase(session, event)
             if isinstance(event, RoundSettled):
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
                     self.stopped = stop
@@ -234,6 +244,25 @@ class Run:
     def done(self) -> int:
         """The last committed round."""
         return self._seen.done
+
+    def _keep_end_of_phase(self, session: Session, event: Event) -> None:
+        """Writes the model with which a phase ends, except the last one's, which is the run's result."""
+        phases = self._job.scenario.phases
+        if not isinstance(event, RoundDone | BudgetSpent) or event.phase == phases[-1].name:
+            return
+        number = [phase.name for phase in phases].index(event.phase)
+        last = list(accumulate(phase.rounds for phase in phases))[number]
+        round = event.round if isinstance(event, RoundDone) else event.round - 1
+        if (isinstance(event, RoundDone) and round < last) or round <= last - phases[number].rounds:
+            return
+        model = session.end_of_phase(round)
+        if model is None:
+            self._console.print(Text(f"warning: the model at the end of '{event.phase}' was lost", style="yellow"))
+            return
+        try:
+            self._records.write_model(self._models.after(round, model), model_of_phase(number, event.phase))
+        except ResourceError as error:
+            self._keeping.not_recorded(error)
 
     def state(self) -> dict[str, Any]:
         """Returns the run's state after the latest event, to reopen it: strings, finite numbers, lists and dicts.

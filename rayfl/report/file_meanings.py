@@ -19,7 +19,8 @@ FILES: Mapping[str, str] = {
     "ray.log": "Messages from Ray, in runs on Ray.",
     "run.log": "Printed output of a submitted run.",
     "best.safetensors": "The model of the best evaluated round, with the callback `best_model`.",
-    "models/": "Models of some rounds, with the callback `periodic_model`.",
+    "models/": "The model at the end of each phase but the last (`phase_1_cyclic.safetensors`), and models of "
+    "some rounds, with the callback `periodic_model`.",
     "tensorboard/": "Events for TensorBoard, with the callback `tensorboard`.",
     "analyses/": "Results of `rayfl analyse`.",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -16,11 +17,20 @@ SCENARIO_FILE = "scenario.toml"
 CLIENT_PARTS = ".clients.parquet.*.*"
 """Parts of clients.parquet, merged at the end."""
 
+MODELS = "models"
+"""The folder of models of some rounds."""
+
 CHECKPOINTS = "checkpoints"
 """The folder of manifests."""
 
 STATES = "states"
 """The folder in it with the states that manifests name."""
+
+
+def model_of_phase(number: int, name: str) -> str:
+    """The file of the model at the end of a phase, such as "models/phase_1_cyclic.safetensors"; `number` is from 0."""
+    legible = re.sub(r"[^\w.+=-]+", "_", name)
+    return f"{MODELS}/phase_{number + 1}_{legible}.safetensors"
 
 
 def check_writable(out: Path) -> None:

@@ -145,9 +145,13 @@ class Records:
         """Writes environment.json: strings, numbers, lists and mappings."""
         self._write_small(ENVIRONMENT_FILE, as_json(facts))
 
-    def write_model(self, state_dict: Mapping[str, Tensor]) -> None:
-        """Writes model.safetensors; see `rayfl.report.model_file.write_model`."""
-        write_model(self.folder / MODEL, state_dict)
+    def write_model(self, state_dict: Mapping[str, Tensor], file: str = MODEL) -> None:
+        """Writes model.safetensors, or another file; see `rayfl.report.model_file.write_model`."""
+        path = self.folder / file
+        if path.parent != self.folder:
+            with self._writing(file):
+                path.parent.mkdir(exist_ok=True)
+        write_model(path, state_dict)
 
     def add(self, event: Event) -> None:
         """Takes in one event; an evaluated round becomes a line of metrics.jsonl.

@@ -11,7 +11,9 @@ from safetensors.numpy import load_file
 
 from rayfl.analysis.run_folder import RunFolder
 from rayfl.errors import DataError
-from tests.analysis.scene import finished, opened
+from tests.analysis.scene import KEEP, analysed, finished, opened
+from tests.callbacks.scene import PLAIN, RELAY
+from tests.privacy.samples.scene import dp
 
 BEFORE = """
 data.name = "tests.algorithms.scene:people"
@@ -43,3 +45,46 @@ def test_a_start_is_found_where_the_run_found_it_or_where_its_grid_has_moved(
     shutil.move(run.path, tmp_path / "alone")
     with pytest.raises(DataError, match="the model that it started from is no longer in"):
         opened(RunFolder.read(tmp_path / "alone"))
+
+
+def test_a_run_keeps_the_models_at_the_ends_of_its_phases_which_analyses_read(
+    tmp_path: Path, finished_run: RunFolder
+) -> None:
+    run = finished(tmp_path, named=())
+    assert sorted(path.relative_to(run.path).as_posix() for path in run.path.rglob("*.safetensors")) == [
+        "model.safetensors",
+        "models/phase_1_cyclic.safetensors",
+    ]
+    assert list(run.kept) == [2, 6]
+    for round in run.kept:
+        assert np.array_equal(opened(run).vector(round), opened(finished_run).vector(round))
+    assert [row["round"] for row in analysed("heterogeneity", run, samples=4)] == [0, 2, 6]
+    assert analysed("landscape", run, models=["initial", 2, "final"], points=3, samples=10)
+
+
+def test_of_a_phase_that_ends_early_the_last_model_is_kept(tmp_path: Path) -> None:
+    """The clients' budgets last for some of the 30 rounds."""
+    private = {**RELAY["local"], "dp": dp(max_epsilon=8.0, accountant="rdp")}
+    after = {**PLAIN["local"], "dp": dp(accountant="rdp")}
+    phases = [RELAY | {"rounds": 30, "local": private}, PLAIN | {"local": after}]
+    run = finished(tmp_path, named=(KEEP,), phases=phases, model={"name": "tests.algorithms.scene:TanhNet"})
+    last = max(round for round in run.kept if round < 30)
+    assert last < 29
+    end = load_file(run.path / "models" / "phase_1_cyclic.safetensors")
+    regular = load_file(run.kept[last])
+    assert end.keys() == regular.keys()
+    assert all(np.array_equal(end[name], regular[name]) for name in end)
+
+
+@pytest.mark.parametrize(("rounds", "every"), [([0, 2, 3, 5], 1), ([0, 4, 6], 4)])
+def test_a_model_that_was_not_kept_is_named_with_the_command_that_keeps_it(
+    rounds: list[int], every: int, tmp_path: Path
+) -> None:
+    run = finished(tmp_path, named=["best_model"])
+    with pytest.raises(DataError) as caught:
+        run.check_kept(rounds)
+    assert str(caught.value) == (
+        f"'{run.path}' lacks the model after round {3 if every == 1 else 4} in 'models/' (it has 2 of 6); run the "
+        f"scenario again with the callback that keeps it (beside 'best_model'): rayfl run {run.path}/scenario.toml "
+        f"'callbacks=[{{ name = \"periodic_model\", every = {every} }}]'"
+    )

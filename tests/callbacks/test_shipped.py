@@ -144,7 +144,7 @@ def test_the_best_model_is_that_of_the_round_with_the_best_metric(tmp_path: Path
 
 def test_a_model_is_kept_every_so_many_rounds_and_only_the_latest_remain(tmp_path: Path) -> None:
     result = run(tmp_path, named=[{"name": "periodic_model", "every": 2, "keep": 2}])
-    kept = sorted(path.name for path in (result.directory / "models").iterdir())
+    kept = sorted(path.name for path in (result.directory / "models").glob("round_*"))
     assert kept == ["round_000004.safetensors", "round_000006.safetensors"]
     assert same(load_file(result.directory / "models" / kept[1]), model_of(result))
     shorter = run(tmp_path, callbacks=[StopAt(round=4)])

@@ -11,7 +11,8 @@ from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
-from tests.engine.scenes import FEDERATED, prepared, run_on_hosts
+from rayfl.planning.events import RoundDone
+from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts
 
 
 class Asking(Algorithm):
@@ -71,3 +72,22 @@ def test_servers_find_tensors_by_name_in_every_phase() -> None:
 def test_a_tensor_that_is_not_there_is_named() -> None:
     with pytest.raises(RayflError, match=r"the model has no tensor 'fc.bias'; it has 'first.bias', .* and 1 more"):
         run_on_hosts(writing(tensor="fc.bias"), 1)
+
+
+@pytest.mark.parametrize("ahead", [0, 2])
+def test_the_model_at_the_end_of_a_phase_can_be_had_long_after_it(ahead: int) -> None:
+    """On Ray, who follows the run may hear of a round when later ones are committed."""
+    phases = [PRETRAIN, FEDERATED, FEDERATED | {"name": "again", "rounds": 2}]
+    scheduler, server = cast(prepared(phases=phases), 2)
+    scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
+    models = {}
+    for event in scheduler.run():
+        if isinstance(event, RoundDone) and event.round in (3, 6, 8):
+            models[event.round] = server.committed()[1], server.end_of_phase(event.round)
+    for round, (committed, at_once) in models.items():
+        later = server.end_of_phase(round)
+        assert at_once is not None
+        assert later is not None
+        assert np.array_equal(at_once, committed)
+        assert np.array_equal(later, committed)
+    assert server.end_of_phase(5) is None

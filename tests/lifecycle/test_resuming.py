@@ -328,9 +328,9 @@ def test_only_the_latest_checkpoints_stay_and_only_their_states(tmp_path: Path) 
 
 
 def test_leftovers_of_a_killed_writer_go_with_a_later_checkpoint(tmp_path: Path) -> None:
-    states = tmp_path / "checkpoints" / "states" / "ab"
+    states = tmp_path / "checkpoints" / "states"
     states.mkdir(parents=True)
-    for name in (".abc.safetensors.0123", "../../.round-000000001.json.0123"):
+    for name in (".abc.safetensors.0123", "../.round-000000001.json.0123"):
         (states / name).write_text("half of it")
         os.utime(states / name, (1.0, 1.0))
     (states / ".being-written.safetensors.4567").write_text("half of it")
