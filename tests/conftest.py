@@ -21,8 +21,9 @@ hypothesis.settings.load_profile("repeatable")
 
 
 def pytest_configure() -> None:
-    """Tests interrupt themselves; a shell has what it starts in the background ignore that."""
+    """Tests interrupt themselves; a shell has what it starts in the background ignore that, and `nohup` a hangup."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:
