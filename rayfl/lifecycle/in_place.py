@@ -14,6 +14,7 @@ from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.lifecycle.run_lock import release_elsewhere
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
+from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import mark_lost, readable_status
 
 How = Literal["begin", "resume"]
@@ -36,16 +37,16 @@ def run_in_place(
     """
     release_elsewhere(folder)
     charged = (folder / LEDGER_FILE).exists()
-    if not same or not (folder / SCENARIO_FILE).exists():
+    begun = same and (folder / SCENARIO_FILE).exists()
+    if begun and _is_done(folder, say):
+        return  # killed before the caller noted it
+    if not begun or not (charged or Checkpoints(folder, 1).any()):
+        if begun:
+            say("the run starts over: it was stopped before its first checkpoint")
         clear()
         run("begin")
         return
-    status = readable_status(folder, say)
-    if status is not None and status["status"] == "finished":
-        return  # killed before the caller noted it
     mark_lost(folder)
-    if not (charged or Checkpoints(folder, 1).any()):
-        say("the run starts over: it was stopped before its first checkpoint")
     try:
         run("resume")
     except CheckpointError as error:
@@ -60,6 +61,16 @@ def run_in_place(
         say(f"the run starts over: {error}")
         clear()
         run("begin")
+
+
+def _is_done(folder: Path, say: Callable[[str], None]) -> bool:
+    """Whether a run finished and left its records."""
+    status = readable_status(folder, say)
+    try:
+        return status is not None and status["status"] == "finished" and bool(read_rows(folder))
+    except ResourceError as error:
+        say(str(error))
+        return False
 
 
 def move_aside(folder: Path, but: str = "") -> None:

@@ -37,11 +37,12 @@ class OldRecords:
         self._folder, self._old, self._moving = folder, folder / OLD, folder / MOVING
 
     def set_aside(self) -> None:
-        """Makes way for a new attempt.
+        """Makes way for a new attempt; records that a killed one set aside count, and not those that it left itself.
 
         Raises:
             ResourceError: A file cannot be moved.
         """
+        self.put_back()
         with self._moving_files():
             self._moving.mkdir()
             for name in _WRITTEN_AGAIN:

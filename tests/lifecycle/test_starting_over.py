@@ -41,7 +41,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def run(folder: Path, *callbacks: Callback, **given: Any) -> rayfl.Result:
     scenario = None if "resume" in given else SHORT
-    where = {} if "resume" in given else {"folder": folder}
+    where: dict[str, Any] = {} if "resume" in given else {"folder": folder}
     return rayfl.run(
         scenario, backend="inline", callbacks=list(callbacks), console=Console(quiet=True), **where, **given
     )
