@@ -68,10 +68,9 @@ def test_the_result_is_what_the_records_hold(tmp_path: Path) -> None:
 
 
 def test_a_run_may_be_given_its_own_folder(tmp_path: Path) -> None:
-    result = run(tmp_path / "unused", folder=tmp_path / "mine")
+    result = rayfl.run(tables(), backend="inline", folder=tmp_path / "mine", console=Console(quiet=True))
     assert result.directory == tmp_path / "mine"
     assert (tmp_path / "mine" / "model.safetensors").is_file()
-    assert not (tmp_path / "unused").exists()
 
 
 def test_the_last_row_of_metrics_is_the_final_models_score(tmp_path: Path) -> None:

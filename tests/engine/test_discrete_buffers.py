@@ -19,6 +19,7 @@ from torch import nn
 import rayfl
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
+from rayfl.engine.job import Job
 from rayfl.engine.reduction import LeftBuffers, of_largest
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
@@ -28,13 +29,13 @@ from rayfl.models.discrete import SentModel, WholeModel, split
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.workload import InitialModel
 from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, people, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, kept_by_clients, snapshot_of, without_clock
 
 
 class FromFirstBatch(nn.Module):
@@ -137,6 +138,13 @@ def state_of(model: FlatModel, sent: SentModel) -> dict[str, torch.Tensor]:
     return model.state_dict(
         torch.from_numpy(np.array(vector)), {name: torch.from_numpy(np.array(v)) for name, v in discrete.items()}
     )
+
+
+def run_on_hosts(job: Job, hosts: int) -> tuple[SentModel, list[Event]]:
+    """The final model, with what is beside its vector, and the events."""
+    scheduler, server = cast(job, hosts)
+    events = list(scheduler.run())
+    return server.committed()[1], events
 
 
 def check_same(ours: dict[str, torch.Tensor], net: nn.Module) -> None:
