@@ -191,7 +191,9 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
         "model.safetensors",
         "environment.json",
         "curves.png",
+        "models",
     }
+    assert [file.name for file in (left / "models").iterdir()] == ["phase_1_cyclic.safetensors"]
     assert load_scenario(left / "scenario.toml").seed == 3
     rows = [json.loads(line) for line in (left / "metrics.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rows] == [2, 4, 5]
