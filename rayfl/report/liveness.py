@@ -7,6 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,22 @@ _CLOCK_MAY_SHIFT_S = 10.0
 
 
 def this_process() -> dict[str, Any]:
-    """Identifies this process: its machine, its pid there, and when it began."""
+    """Identifies this process: its machine, its pid there, and when it began.
+
+    Containers may share the name of their machine, so `boot` (the kernel's id of this boot) and `pids` (the namespace
+    in which the pid counts) tell them apart; both are missing on systems without /proc.
+    """
     process = psutil.Process()
-    return {"host": platform.node(), "pid": process.pid, "began": process.create_time()}
+    return {"host": platform.node(), "pid": process.pid, "began": process.create_time(), **_kernel()}
+
+
+def _kernel() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    with suppress(OSError):
+        found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        found["pids"] = Path("/proc/self/ns/pid").stat().st_ino
+    return found
 
 
 class Heartbeat:
@@ -59,14 +73,16 @@ class Heartbeat:
 
 
 def is_elsewhere(process: Mapping[str, Any]) -> bool:
-    """Whether a process ran on another machine."""
-    return bool(process["host"] != platform.node())
+    """Whether this machine's process table does not list a process: of another machine, boot or container."""
+    here = _kernel()
+    return bool(process["host"] != platform.node()) or any(process.get(key, here[key]) != here[key] for key in here)
 
 
 def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = SILENT_S) -> bool:
     """Whether a process has ended.
 
-    On its own machine the process table decides; elsewhere, or if another process has its pid by now, the heartbeat.
+    On its own machine the process table decides; elsewhere the heartbeat. Of records that do not name boot and
+    namespace, the heartbeat also decides if another process has the pid: it may be that of another container.
 
     Args:
         process: As `this_process` described it.
@@ -80,5 +96,7 @@ def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = SILENT_S)
         except psutil.NoSuchProcess:
             return True
         if zombie or abs(began - process["began"]) < _CLOCK_MAY_SHIFT_S:
-            return bool(zombie)
+            return zombie
+        if "boot" in process and "pids" in process:
+            return True
     return time.time() - beats.stat().st_mtime > silent_s

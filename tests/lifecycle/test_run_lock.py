@@ -19,6 +19,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.errors import ResourceError
+from rayfl.lifecycle.in_place import run_in_place
 from rayfl.lifecycle.run_lock import LOCK, SILENT_S, HeldError, release_elsewhere, run_lock
 from rayfl.report.liveness import this_process
 from tests.callbacks.scene import PLAIN, StopAt, tables
@@ -77,6 +78,30 @@ def test_a_lock_of_a_dead_process_on_this_machine_is_stale_at_once(tmp_path: Pat
     held(tmp_path, pid=dead_pid(), began=0.0)
     with run_lock(tmp_path):
         assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()
+    assert not (tmp_path / LOCK).exists()
+
+
+@pytest.mark.parametrize("container", [{"pids": 1}, {"boot": "another"}])
+def test_the_lock_of_another_container_that_shares_the_name_of_its_machine_needs_no_visible_process(
+    container: dict[str, Any], tmp_path: Path
+) -> None:
+    held(tmp_path, pid=dead_pid(), began=0.0, **container)
+    with pytest.raises(HeldError), run_lock(tmp_path):
+        pass
+    held(tmp_path, SILENT_S + 1, pid=dead_pid(), began=0.0, **container)
+    with run_lock(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("before", [{"began": 0.0}, {"began": 0.0, "pids": 1}, {"began": 0.0, "boot": "another"}])
+def test_a_container_that_is_started_again_is_not_kept_out_by_its_earlier_processes(
+    before: dict[str, Any], tmp_path: Path
+) -> None:
+    """Its main process has the same host name and pid each time."""
+    held(tmp_path, **before)
+    how: list[str] = []
+    run_in_place(tmp_path, True, how.append, lambda: None, how.append)
+    assert how == ["begin"]
     assert not (tmp_path / LOCK).exists()
 
 

@@ -38,7 +38,8 @@ def status_of(folder: Path) -> str:
 
 def change(folder: Path, **process: Any) -> None:
     content = json.loads((folder / STATUS).read_text())
-    content["process"] |= process
+    """Changes what status.json says of its process; removes a key for None."""
+    content["process"] = {key: value for key, value in (content["process"] | process).items() if value is not None}
     (folder / STATUS).write_text(json.dumps(content))
 
 
@@ -78,14 +79,28 @@ def test_a_killed_process_whose_parent_has_not_looked_yet_is_gone_too(tmp_path: 
     process.communicate()
 
 
-@pytest.mark.parametrize("elsewhere", [{"host": "another"}, {"began": 0.0}], ids=["other host", "number used again"])
-def test_of_other_machines_and_numbers_that_were_given_again_the_heartbeat_decides(
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"host": "another"},
+        {"boot": "another", "pid": 2**30},
+        {"pids": 1, "pid": 2**30},
+        {"began": 0.0, "boot": None, "pids": None},
+    ],
+    ids=["other host", "other boot", "other container", "number used again, of an older version"],
+)
+def test_of_processes_that_are_not_in_the_process_table_the_heartbeat_decides(
     elsewhere: dict[str, Any], running: Path
 ) -> None:
     change(running, **elsewhere)
     assert status_of(running) == "running"
     before = time.time() - SILENT_S - 1
     os.utime(running / STATUS, (before, before))
+    assert status_of(running) == LOST
+
+
+def test_a_process_is_gone_at_once_when_its_number_was_given_again(running: Path) -> None:
+    change(running, began=0.0)
     assert status_of(running) == LOST
 
 
