@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.callbacks.callback import Given
+from rayfl.checkpoint.checkpoints import Checkpoint, Checkpoints
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.engine.job import Job
@@ -39,8 +40,10 @@ def check_something_left(folder: Path, scenario: Scenario, given: Given, where: 
     status = readable_status(folder)
     if status is None or status["status"] != "finished":
         return
-    before, now = resolve(load_scenario(folder / SCENARIO_FILE)), resolve(scenario)
+    before, now = _ended_as(folder, status.get("rounds")), resolve(scenario)
     if any(_differences(before, now)) or _lengths(before) != _lengths(now):
+        return
+    if status.get("rounds") not in (None, sum(_lengths(now))):
         return
     stopped = status.get("stopped")
     if not stopped:
@@ -77,7 +80,7 @@ def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, wh
     if records is not None:
         with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
             done = int(records["seen"]["done"])
-            before = resolve(Scenario.from_tables(dict(records["scenario"]))) if "scenario" in records else None
+        before = _scenario_in(folder, records) if "scenario" in records else None
         if before is None:
             warnings.append(
                 "the checkpoint is from a version of rayfl that did not record the scenario in it, so a change of "
@@ -112,6 +115,27 @@ def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, wh
     if changed := changed_code(was.code or {}, job.code):
         warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
     return warnings
+
+
+def _ended_as(folder: Path, rounds: object) -> Scenario:
+    """The scenario with which a finished run ended, as far as its records tell: `scenario.toml` may have been edited.
+
+    Args:
+        folder: The run's folder.
+        rounds: Its rounds in status.json; a checkpoint of fewer is from before the run was extended.
+    """
+    for checkpoint in Checkpoints(folder, 1).newest_first():
+        if isinstance(checkpoint, Checkpoint) and "scenario" in checkpoint.records:
+            found = _scenario_in(folder, checkpoint.records)
+            if rounds in (None, sum(_lengths(found))):
+                return found
+            break
+    return resolve(load_scenario(folder / SCENARIO_FILE))
+
+
+def _scenario_in(folder: Path, records: Mapping[str, Any]) -> Scenario:
+    with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
+        return resolve(Scenario.from_tables(dict(records["scenario"])))
 
 
 def _lengths(scenario: Scenario) -> list[int]:

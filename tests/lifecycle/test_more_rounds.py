@@ -68,6 +68,43 @@ def test_a_run_that_is_extended_is_one_that_was_longer_from_the_start(last: str,
     assert left(folder) == left(run(tmp_path / "whole", 4, **LAST[last]))
 
 
+def edit(folder: Path, before: str, now: str) -> None:
+    """Changes scenario.toml in the folder of a run."""
+    text = (folder / "scenario.toml").read_text()
+    assert text.count(before) == 1
+    (folder / "scenario.toml").write_text(text.replace(before, now))
+
+
+@pytest.mark.parametrize("checkpoint", [{"rounds": 1}, {}], ids=["with a checkpoint", "without"])
+def test_a_finished_run_whose_scenario_file_has_more_rounds_now_goes_on(
+    checkpoint: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    short = scenario(2) | {"checkpoint": checkpoint}
+    rayfl.run(short, backend="inline", folder=folder, console=Console(quiet=True))
+    edit(folder, "rounds = 2", "rounds = 4")
+    assert more(folder) == 0
+    assert left(folder) == left(run(tmp_path / "whole", 4))
+    assert more(folder) == 1
+    assert "has finished; add rounds with --more" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_whose_callback_stopped_it_goes_on_after_that_callback_was_edited(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    stops = {"callbacks": [{"name": "tests.callbacks.scene:StopAt", "round": 2}]}
+    rayfl.run(scenario(4) | stops, backend="inline", folder=folder, console=Console(quiet=True))
+    assert more(folder) == 1
+    edit(folder, "round = 2", "round = 9")
+    assert more(folder) == 0
+    assert left(folder) == left(run(tmp_path / "whole", 4))
+
+
+def test_a_run_that_was_extended_after_its_last_checkpoint_is_finished(tmp_path: Path) -> None:
+    folder = run(tmp_path / "run", 2)
+    assert more(folder, "--more", "1", "checkpoint.rounds=0") == 0
+    assert more(folder) == 1
+
+
 def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
