@@ -65,7 +65,7 @@ class Interrupts:
 
     @contextmanager
     def second_raises(self, at_first: Callable[[], None]) -> Iterator[None]:
-        """Within the block, the first signal is not raised, but the second one is.
+        """Within the block, the first signal is not raised, but the second one is; SIGHUP is never one of the two.
 
         Args:
             at_first: Called at the first signal. The main thread may be anywhere, so it should do little more than
@@ -84,12 +84,15 @@ class Interrupts:
         return EXCEPTIONS[self._last]()
 
     def _raise(self, number: int, frame: FrameType | None) -> None:
-        if number == self._last == signal.SIGHUP:  # the kernel and a shell each send one when a terminal is closed
-            return
-        first, self._last = self._last is None, signal.Signals(number)
-        if self._last == signal.SIGHUP:
+        received, before = signal.Signals(number), self._last
+        if received == signal.SIGHUP:
             _leave_lost_terminal()
-        if first and self._at_first is not None:
+        # nobody asks twice with a SIGHUP: a kernel, a shell and systemd send it beside another one, or beside SIGTERM
+        if before is not None and signal.SIGHUP in (received, before):
+            self._last = before if received == signal.SIGHUP else received
+            return
+        self._last = received
+        if before is None and self._at_first is not None:
             self._at_first()
             return
         self._raised = True

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 import rayfl
 from rayfl.engine.inline import InlineSession
 from rayfl.errors import ClientError, ResourceError
-from rayfl.interruption import Terminated, interruptible
+from rayfl.interruption import EXCEPTIONS, HungUp, Terminated, interruptible
 from rayfl.planning.events import Event, RoundDone
 from rayfl.report.records import Records
 from rayfl.result import Result
@@ -319,6 +319,33 @@ def test_a_hangup_that_the_program_ignores_as_under_nohup_stays_ignored() -> Non
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("pair", [(signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)])
+@pytest.mark.parametrize("asks_again", [signal.SIGINT, signal.SIGTERM])
+def test_a_hangup_beside_sigterm_asks_only_once_to_end_the_run(
+    pair: tuple[signal.Signals, ...], asks_again: signal.Signals
+) -> None:
+    """systemd sends both with `SendSIGHUP=yes`."""
+    asked: list[None] = []
+    with interruptible() as interrupts:
+        with interrupts.second_raises(lambda: asked.append(None)):
+            for number in pair:
+                os.kill(os.getpid(), number)
+            assert len(asked) == 1
+            with pytest.raises(EXCEPTIONS[asks_again]):
+                os.kill(os.getpid(), asks_again)
+        with pytest.raises(EXCEPTIONS[asks_again]):
+            interrupts.check()
+
+
+def test_a_hangup_that_ends_the_run_at_once_is_not_followed_by_sigterm() -> None:
+    """The model is being saved by then."""
+    with interruptible() as interrupts:
+        with pytest.raises(HungUp):
+            os.kill(os.getpid(), signal.SIGHUP)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert isinstance(interrupts.cause_of(KeyboardInterrupt()), Terminated)
 
 
 def test_rays_handler_of_sigterm_is_replaced_and_put_back() -> None:
