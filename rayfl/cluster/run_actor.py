@@ -24,7 +24,7 @@ from rayfl.config.user_modules import make_importable
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested
 from rayfl.passwords import without_passwords
-from rayfl.report.status import UNDER_WAY, Status, read_status
+from rayfl.report.status import UNDER_WAY, Status, read_status, readable_status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,9 +126,9 @@ class RunActor:
         except BaseException as error:  # nothing above this thread reports it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
-            status = read_status(folder)
             if isinstance(error, HeldError):
                 return  # the folder's records are those of another run
+            status = readable_status(folder)
             if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
                 rounds = sum(phase.rounds for phase in given.scenario.phases)
                 Status(folder, rounds).ended_early(error)
