@@ -27,6 +27,8 @@ _WRITTEN_AGAIN = (SCENARIO_FILE, ENVIRONMENT_FILE, STATUS, PRIVACY_FILE)
 class OldRecords:
     """The records that an earlier attempt left in a run's folder. Killing the process at any time loses none of them.
 
+    This does not hold at a URI: a folder is not renamed in one step there, so a kill may leave records of both.
+
     With `secure` noise, privacy.json stays that of the new attempt, which counts the releases of both.
 
     Args:
@@ -59,7 +61,11 @@ class OldRecords:
             ResourceError: A file cannot be moved.
         """
         with self._moving_files():
-            if self._old.exists():
+            if self._old.exists() and self._moving.exists():  # from a URI; which files beside them are old is unknown
+                for path in self._old.iterdir():
+                    path.replace(self._moving / path.name)
+                self._old.rmdir()
+            elif self._old.exists():
                 for path in (*self._appended(), self._folder / PRIVACY_FILE):
                     if path.name != PRIVACY_FILE or not self._charged():
                         path.unlink(missing_ok=True)
@@ -74,11 +80,12 @@ class OldRecords:
 
     def drop(self) -> None:
         """Removes what was set aside, once the new attempt has committed a round."""
-        if self._old.exists():
-            unused = self._old.with_name(f"{OLD}-unused")  # a half-removed folder must not be put back
-            shutil.rmtree(unused, ignore_errors=True)
-            self._old.replace(unused)
-            shutil.rmtree(unused, ignore_errors=True)
+        unused = self._old.with_name(f"{OLD}-unused")  # a half-removed folder must not be put back
+        for old in (self._old, self._moving):
+            if old.exists():
+                shutil.rmtree(unused, ignore_errors=True)
+                old.replace(unused)
+                shutil.rmtree(unused, ignore_errors=True)
 
     @contextmanager
     def kept_until(self, committed: Callable[[], bool], say: Callable[[str], None]) -> Iterator[None]:

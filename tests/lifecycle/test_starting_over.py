@@ -128,3 +128,29 @@ def test_a_kill_while_records_are_moved_loses_none(
             getattr(old, method)()
     OldRecords(finished).put_back()
     assert contents(finished) == before
+
+
+@pytest.mark.parametrize("in_both", [True, False])
+def test_records_that_a_uri_holds_as_set_aside_and_as_being_moved_are_put_back(in_both: bool, finished: Path) -> None:
+    """A kill between writing the files under the folder's new name and removing those under its old one."""
+    before, old = contents(finished), OldRecords(finished)
+    old.set_aside()
+    moving = finished / ".before-moving"
+    moving.mkdir()
+    for path in list((finished / ".before").iterdir())[::2]:
+        moving.joinpath(path.name).write_bytes(path.read_bytes())
+        if not in_both:
+            path.unlink()
+    (finished / "metrics.jsonl").write_text("of the new attempt")
+    assert OldRecords(finished).put_back()
+    assert contents(finished) == before
+
+
+def test_records_are_dropped_under_both_names(finished: Path) -> None:
+    old = OldRecords(finished)
+    old.set_aside()
+    (finished / ".before-moving").mkdir()
+    (finished / ".before-moving" / "metrics.jsonl").touch()
+    old.drop()
+    assert not list(finished.glob(".before*"))
+    assert not old.put_back()
