@@ -95,12 +95,13 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
     if launch.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     with ExitStack() as held:
-        if launch.folder:
-            held.enter_context(run_lock(launch.folder, launch.where))
-        return _carried_out(scenario, launch, console, held)
+        check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
+        return _carried_out(scenario, launch, console, held, check_held)
 
 
-def _carried_out(scenario: Scenario, launch: Launch, console: Console, held: ExitStack) -> Result:
+def _carried_out(
+    scenario: Scenario, launch: Launch, console: Console, held: ExitStack, check_held: Callable[[], None] | None
+) -> Result:
     """Runs a scenario whose folder, if it was given, is locked by `held`; a new one will be."""
     if launch.folder:
         old = OldRecords(launch.folder)
@@ -159,12 +160,14 @@ def _carried_out(scenario: Scenario, launch: Launch, console: Console, held: Exi
             records = stack.enter_context(Records.within(launch.folder))
         else:
             records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
-            held.enter_context(run_lock(records.folder))
+            check_held = held.enter_context(run_lock(records.folder))
         if launch.mirror:
             records.where = str(launch.mirror.remote)
         checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
         state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(job, records.folder))
-        run = stack.enter_context(Run(job, model, records, callbacks, console, state, checkpoints, ledger))
+        assert check_held is not None
+        run = Run(job, model, records, callbacks, console, state, checkpoints, ledger, check_held)
+        stack.enter_context(run)
         runs.append(run)
         opened = _session(job, launch, records.folder, run.status)
         run.connect(opened, launch.backend, reopened.restore if reopened else None)

@@ -25,6 +25,7 @@ from rayfl.lifecycle.charging import begin_to_charge
 from rayfl.lifecycle.committed_models import CommittedModels
 from rayfl.lifecycle.ending import end_callbacks, end_early
 from rayfl.lifecycle.keeping import Keeping
+from rayfl.lifecycle.run_lock import HeldError
 from rayfl.lifecycle.seen import Seen
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import (
@@ -75,6 +76,8 @@ class Run:
         state: The state of a reopened run.
         checkpoints: Receives the run's checkpoints; None to write none.
         ledger: Charges its rounds; None if noise is not `secure`.
+        check_held: Raises a HeldError if another process has taken over the folder. Called before each checkpoint and
+            before the final records.
 
     Attributes:
         status: The run's status.json.
@@ -95,7 +98,9 @@ class Run:
         state: Mapping[str, Any] | None = None,
         checkpoints: Checkpoints | None = None,
         ledger: ReleaseLedger | None = None,
+        check_held: Callable[[], None] = lambda: None,
     ) -> None:
+        self._check_held = check_held
         self._checkpoints, self._ledger = checkpoints, ledger
         self._keeping = Keeping(records, checkpoints, job.scenario.checkpoint.on_failure == "continue", console)
         self._job, self._records, self._console = job, records, console
@@ -150,6 +155,13 @@ class Run:
             self._keeping.close()
             if error is None or self._ended:
                 return
+            try:
+                self._check_held()
+            except HeldError:
+                self._records.abandon()
+                self.status.abandon()
+                end_callbacks(self._follower, "failed", self._console)
+                raise
             cause = self._interrupts.cause_of(error)
             self._charge_lost()
             end_early(
@@ -235,6 +247,7 @@ class Run:
                     session.stop()
                 yield event
             elif isinstance(event, SnapshotTaken):
+                self._check_held()
                 self._keeping.begin(event.snapshot, self.state)
             elif isinstance(event, SnapshotFailed):
                 self._keeping.not_kept(event.reason)
@@ -287,8 +300,9 @@ class Run:
             The metrics, and the final model with PyTorch's names.
 
         Raises:
-            ResourceError: The records cannot be written.
+            ResourceError: The records cannot be written, or another process has taken over the folder.
         """
+        self._check_held()
         _, state = self._models.of(self._session)
         self._keeping.check_folder()
         self._records.write_model(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ class HeldError(ResourceError):
 
 
 @contextmanager
-def run_lock(folder: Path, where: str = "") -> Iterator[None]:
+def run_lock(folder: Path, where: str = "") -> Iterator[Callable[[], None]]:
     """Holds the lock of a run's folder within the block; creates the folder if it is missing.
 
     Takes over the lock of a process that has died, and marks its run as lost.
@@ -35,6 +35,10 @@ def run_lock(folder: Path, where: str = "") -> Iterator[None]:
     Args:
         folder: The run's folder.
         where: The run's location, for messages, if it is not the folder.
+
+    Yields:
+        Checks that the lock was not taken over meanwhile, which raises a HeldError: a process that was stopped for long
+        looks dead from elsewhere.
 
     Raises:
         HeldError: Another process holds the lock.
@@ -58,7 +62,7 @@ def run_lock(folder: Path, where: str = "") -> Iterator[None]:
         raise ResourceError(f"cannot lock '{path}': {error.strerror or error}") from None
     beats = Heartbeat(path)
     try:
-        yield
+        yield lambda: _check_holds(path, own, where or folder)
     finally:
         beats.stop()
         with suppress(OSError):  # the folder may have been removed
@@ -66,6 +70,19 @@ def run_lock(folder: Path, where: str = "") -> Iterator[None]:
                 with _exclusively(path) as file:
                     if _read(file) == own:
                         path.unlink()
+
+
+def _check_holds(path: Path, own: dict[str, Any], where: object) -> None:
+    try:
+        with path.open(encoding="utf-8") as file:
+            holder = _read(file)
+    except OSError:  # the folder was removed, or its storage is unavailable for a moment
+        return
+    if holder is not None and holder != own:
+        raise HeldError(
+            f"process {holder['pid']} on {holder['host']} has taken over the run in '{where}' since "
+            f"{holder.get('since')}, when this process seemed dead; this one ends and leaves the records to it"
+        )
 
 
 def release_elsewhere(folder: Path) -> None:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rayfl.errors import ResourceError
+from rayfl.lifecycle.run_lock import HeldError
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CLIENT_PARTS, ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from rayfl.report.privacy import PRIVACY_FILE
@@ -91,17 +92,26 @@ class OldRecords:
     def kept_until(self, committed: Callable[[], bool], say: Callable[[str], None]) -> Iterator[None]:
         """Puts the records back if the block ends before the new attempt has committed a round, else drops them.
 
+        Leaves them alone after a HeldError.
+
         Args:
             committed: Whether the new attempt has committed a round.
             say: Receives a remark if the records are put back.
         """
         try:
             yield
-        finally:
-            if committed():
-                self.drop()
-            elif self.put_back():
-                say("no round was committed, so the earlier records of the run are in place again")
+        except HeldError:  # they are those of another process now
+            raise
+        except BaseException:
+            self._end(committed, say)
+            raise
+        self._end(committed, say)
+
+    def _end(self, committed: Callable[[], bool], say: Callable[[str], None]) -> None:
+        if committed():
+            self.drop()
+        elif self.put_back():
+            say("no round was committed, so the earlier records of the run are in place again")
 
     def _appended(self) -> list[Path]:
         fixed = [self._folder / name for name in (METRICS_FILE, CLIENTS_FILE)]

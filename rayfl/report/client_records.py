@@ -140,6 +140,10 @@ class ClientRecords:
             part.unlink(missing_ok=True)
         self._parts = []
 
+    def abandon(self) -> None:
+        """Drops the remaining rows; the parts stay."""
+        self._closed = True
+
     def _fixed(self, phase: str, round: int, client: int) -> dict[str, object]:
         row: dict[str, object] = dict.fromkeys(CLIENTS.names)
         row |= {"phase": phase, "round": round, "client": client}

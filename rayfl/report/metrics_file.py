@@ -92,6 +92,11 @@ class MetricsFile:
             finally:
                 self._file.close()
 
+    def abandon(self) -> None:
+        """Closes the file without the pending lines."""
+        self._waiting.clear()
+        self._file.close()
+
     def _write(self) -> None:
         if not self._waiting:
             return

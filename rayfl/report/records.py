@@ -137,6 +137,11 @@ class Records:
         with self._writing(CLIENTS_FILE):
             self._clients.close()
 
+    def abandon(self) -> None:
+        """Leaves the files as they are, since another process writes them now."""
+        self._metrics.abandon()
+        self._clients.abandon()
+
     def write_scenario(self, toml: str) -> None:
         """Writes scenario.toml: the resolved scenario, which can be run again."""
         self._write_small(SCENARIO_FILE, toml)

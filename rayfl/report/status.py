@@ -135,6 +135,11 @@ class Status:
             model_missing=model_missing,
         )
 
+    def abandon(self) -> None:
+        """Leaves the file to another process."""
+        if self._heartbeat:
+            self._heartbeat.stop()
+
     def _write(
         self,
         status: str,

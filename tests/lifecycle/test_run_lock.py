@@ -167,6 +167,42 @@ def test_a_new_run_holds_its_folder_and_releases_it(tmp_path: Path) -> None:
     assert not (result.directory / LOCK).exists()
 
 
+@pytest.mark.parametrize("checkpoint", [{"rounds": 1}, {}], ids=["at a checkpoint", "at its end"])
+@pytest.mark.parametrize("ends", ["by itself", "by an error"])
+def test_a_run_that_was_taken_over_while_it_was_stopped_leaves_the_records_to_the_other(
+    ends: str, checkpoint: dict[str, Any], tmp_path: Path
+) -> None:
+    """As if the process had been suspended during round 3, and resumed from elsewhere meanwhile."""
+    seen: dict[str, bytes] = {}
+    ended: list[str] = []
+
+    def contents() -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+
+    class Sleeps(StopAt):
+        def on_round(self, run: Any) -> None:
+            if run.round.round == 3:
+                held(tmp_path, host="another", pid=7)
+                shutil.copy(tmp_path / "metrics.jsonl", tmp_path / "copy")  # resuming writes the file anew
+                (tmp_path / "copy").replace(tmp_path / "metrics.jsonl")
+                seen.update(contents())
+                if ends == "by an error":
+                    raise RuntimeError("left on purpose")
+
+        def on_end(self, run: Any) -> None:
+            ended.append(run.ended)
+
+    said = r"^process 7 on another has taken over the run in '.*' since 2026-01-01T00:00:00\+00:00, when this process"
+    with pytest.raises(HeldError, match=said):
+        rayfl.run(
+            SHORT | {"checkpoint": checkpoint}, backend="inline", folder=tmp_path, console=Console(quiet=True),
+            callbacks=[Sleeps(name="sleeps", round=9)],
+        )  # fmt: skip
+    assert contents() == seen
+    assert not (tmp_path / "checkpoints" / "round-000000003.json").exists()
+    assert ended == ["failed"]
+
+
 def test_a_copy_of_a_folder_in_use_is_not_held(tmp_path: Path) -> None:
     with run_lock(tmp_path / "run"):
         shutil.copytree(tmp_path / "run", tmp_path / "copy")
