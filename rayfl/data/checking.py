@@ -152,7 +152,7 @@ def check_range(values: np.ndarray, what: str) -> None:
     Raises:
         DataError: One does.
     """
-    if not values.size or values.dtype.kind not in "uf" or values.dtype == np.float32:
+    if not values.size or values.dtype.kind not in "uf" or values.dtype in (np.float16, np.float32):
         return
     largest, name = (float(np.finfo(np.float32).max), "float32") if values.dtype.kind == "f" else (2**63 - 1, "int64")
     most = max((value for value in (values.min(), values.max()) if np.isfinite(value)), key=abs, default=0)

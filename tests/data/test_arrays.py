@@ -34,6 +34,13 @@ def test_owners_of_rows_become_natural_clients_in_the_order_of_their_names() -> 
     assert list(found.tests) == ["sketch"]
 
 
+def test_inputs_and_labels_can_have_half_precision() -> None:
+    half = X.astype(np.float16)
+    found = dataset_of_arrays("mine", (half, half, half, half))
+    assert found.train.x.dtype == np.float16
+    assert found.train.y.dtype == np.float32
+
+
 def test_strings_in_an_object_array_can_be_owners() -> None:
     found = dataset_of_arrays("mine", {"train": (X, Y, WRITERS.astype(object)), "test": (X, Y)})
     assert found.natural is not None
