@@ -13,7 +13,7 @@ from rayfl.data.inputs import Pieces, spaced
 from rayfl.data.source_call import SourceCall
 from rayfl.data.torch_datasets.forms import given_sets
 from rayfl.data.torch_datasets.items import MapStyle, read_item
-from rayfl.data.torch_datasets.labels import held_labels
+from rayfl.data.torch_datasets.tried import Tried, one_thread
 from rayfl.errors import DataError
 
 
@@ -27,10 +27,10 @@ class OpenSets:
     Args:
         call: The call that created the Datasets.
         datasets: The Datasets that it returned.
-        tried: By set, the digest of the items that were tried (`tried_digest`).
+        tried: By set, the items that were tried.
     """
 
-    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle], tried: Mapping[str, str]) -> None:
+    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle], tried: Mapping[str, Tried]) -> None:
         self._call, self._datasets, self._tried = call, dict(datasets), dict(tried)
         self._sizes = {part: len(dataset) for part, dataset in datasets.items()}
         self._last: tuple[tuple[str, bytes], list[dict[str, np.ndarray]]] | None = None
@@ -70,7 +70,7 @@ class OpenSets:
                     "read the same data on every machine"
                 )
         for name, tried in self._tried.items():
-            if self._digest(found[name], name) != tried:
+            if not tried.matches(self._tried_here(found[name], name)):
                 raise DataError(
                     f"{self.name}: {name} has other items or labels here than where the run started; every worker "
                     "process calls the source again, so make it return the same data each time: seed the generators "
@@ -79,9 +79,10 @@ class OpenSets:
                 )
         self._datasets = found
 
-    def _digest(self, dataset: MapStyle, part: str) -> str:
-        read = [read_item(dataset, row, f"{self.name}: {part}") for row in spaced(len(dataset))]
-        return tried_digest(dataset, [item for item, _ in read], [label for _, label in read])
+    def _tried_here(self, dataset: MapStyle, part: str) -> Tried:
+        with one_thread():
+            read = [read_item(dataset, row, f"{self.name}: {part}") for row in spaced(len(dataset))]
+        return Tried.of(dataset, [item for item, _ in read], [label for _, label in read])
 
     def _dataset(self, part: str) -> MapStyle:
         self.open()
@@ -95,16 +96,6 @@ def items_digest(items: Sequence[Mapping[str, np.ndarray]]) -> str:
         for name, value in sorted(item.items()):
             digest.update(f"{name} {value.dtype} {value.shape}".encode())
             digest.update(np.ascontiguousarray(value).data)
-    return digest.hexdigest()
-
-
-def tried_digest(dataset: MapStyle, items: Sequence[Mapping[str, np.ndarray]], labels: Sequence[Any]) -> str:
-    """SHA-256 of the items that were tried and their labels, and of all labels that an attribute holds."""
-    digest = hashlib.sha256(items_digest(items).encode())
-    held = held_labels(dataset)
-    for label in (*labels, *(() if held is None else (held,))):
-        values = np.asarray(label)
-        digest.update(repr(label).encode() if values.dtype == object else values.tobytes())
     return digest.hexdigest()
 
 

@@ -15,7 +15,8 @@ from rayfl.data.source_call import SourceCall
 from rayfl.data.torch_datasets.forms import GivenSet, given_sets
 from rayfl.data.torch_datasets.items import MapStyle, read_item
 from rayfl.data.torch_datasets.labels import labels_of
-from rayfl.data.torch_datasets.rows import Field, OpenSets, TorchPieces, TorchRows, items_digest, tried_digest
+from rayfl.data.torch_datasets.rows import Field, OpenSets, TorchPieces, TorchRows, items_digest
+from rayfl.data.torch_datasets.tried import Tried, one_thread
 from rayfl.errors import DataError
 
 Item = dict[str, np.ndarray]
@@ -37,8 +38,9 @@ def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
     given = given_sets(loaded, source)
     if not given:
         return loaded
-    read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in given.items()}
-    tried = {part: tried_digest(one.dataset, *read[part]) for part, one in given.items()}
+    with one_thread():
+        read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in given.items()}
+    tried = {part: Tried.of(one.dataset, *read[part]) for part, one in given.items()}
     sets = OpenSets(call, {part: one.dataset for part, one in given.items()}, tried)
     return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in given.items()}}
 

@@ -134,7 +134,7 @@ def test_float_images_of_a_dataset_are_recognised(tmp_path: Path) -> None:
 def test_a_host_receives_the_call_and_creates_the_datasets_itself(tmp_path: Path) -> None:
     found = store({"train": Items(vector), "test": Items(vector, TEST.stop)}, tmp_path, clients=4)
     sent = pickle.dumps(found.train.x)  # the items are closures' and could not be pickled
-    assert len(sent) < found.train.x.rows.nbytes + 1500
+    assert len(sent) < found.train.x.rows.nbytes + 3000
     assert "reads" not in repr(sent)
     received = pickle.loads(sent)  # noqa: S301 - as Ray does between its own processes
     np.testing.assert_array_equal(received[:], VECTORS)
@@ -209,6 +209,60 @@ def test_a_worker_reads_the_tried_items_once_to_compare_them(tmp_path: Path) -> 
     pickle.loads(sent).reopen()  # noqa: S301
     assert {part: one.reads.total() for part, one in sets.items()} == {"train": 16, "test": TEST.stop}
     assert sets["train"].reads[N - 1] == 1
+
+
+def rounded_as_on(machine: int) -> dict[str, Any]:
+    """Inputs and labels that a transform computes, whose last bits depend on the machine."""
+    one = np.float32(1 + machine * 2**-22)
+
+    def item(row: int) -> Any:
+        return {"a": np.float16(VECTORS[row]), "b": VECTORS[row, :2] * one}, VECTORS[row] * one
+
+    train = WithTargets(item)
+    train.targets = [values * one for values in VECTORS]
+    return {"train": train, "test": Items(item, TEST.stop)}
+
+
+def received_where_the_source_returns(there: Any, tmp_path: Path) -> None:
+    sent = pickle.dumps(store(rounded_as_on(0), tmp_path, clients=3))
+    RETURNED["it"] = there
+    pickle.loads(sent).reopen()  # noqa: S301
+
+
+def test_a_worker_accepts_items_and_labels_that_its_cpu_rounds_in_another_way(tmp_path: Path) -> None:
+    received_where_the_source_returns(rounded_as_on(1), tmp_path)
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_a_worker_refuses_one_tried_input_of_floats_that_is_not_merely_rounded(part: str, tmp_path: Path) -> None:
+    there = rounded_as_on(1)
+    item = there[part].item
+
+    def moved(row: int) -> Any:
+        x, y = item(row)
+        return x | {"b": x["b"] * np.float32(1.002 if row == 0 else 1)}, y
+
+    there[part].item = moved
+    with pytest.raises(DataError, match=f"{part} has other items or labels here than where the run started"):
+        received_where_the_source_returns(there, tmp_path)
+
+
+def test_tried_items_are_read_under_one_thread_since_bits_of_transforms_depend_on_it(tmp_path: Path) -> None:
+    threads = []
+
+    def item(row: int) -> Any:
+        threads.append(torch.get_num_threads())
+        return vector(row)
+
+    torch.set_num_threads(2)
+    try:
+        sent = pickle.dumps(store({part: WithTargets(item, 9) for part in ("train", "test")}, tmp_path, clients=3))
+        pickle.loads(sent).reopen()  # noqa: S301
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert threads == [1] * len(threads)
+    assert len(threads) == 2 * 9 * 3  # twice where the run started, and once here
 
 
 def run_tables(**data: Any) -> dict[str, Any]:
