@@ -234,7 +234,8 @@ def _distinction(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     tables = [_settings(scenario) for scenario in scenarios]
     keys = list(dict.fromkeys(key for table in tables for key in table))
-    differing = [key for key in keys if any(table.get(key) != tables[0].get(key) for table in tables)]
+    compared = [_compared(table) for table in tables]
+    differing = [key for key in keys if any(one.get(key) != compared[0].get(key) for one in compared)]
     ordered = sorted(differing, key=lambda key: not _names_component(key))
 
     def said(table: Mapping[str, Any], key: str) -> str:
@@ -244,17 +245,17 @@ def _distinction(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
         return str(value).rpartition(":")[2] if _names_component(key) else f"{short} = {value}"
 
     texts, whole = [], []
-    for table in tables:
-        others = [other for other in tables if other is not table]
+    for table, own in zip(tables, compared, strict=True):
+        others = [other for other in compared if other is not own]
         shown = []
         while others:
-            apart = {key: sum(other.get(key) != table.get(key) for other in others) for key in ordered}
+            apart = {key: sum(other.get(key) != own.get(key) for other in others) for key in ordered}
             named = [key for key in ordered if apart[key] and _names_component(key)]
             key = named[0] if named else max(ordered, key=lambda key: apart[key])
-            others = [other for other in others if other.get(key) == table.get(key)]
+            others = [other for other in others if other.get(key) == own.get(key)]
             shown.append(key)
         texts.append(", ".join(said(table, key) for key in shown))
-        whole.append(", ".join(f"{key} = {table.get(key)}" for key in shown))
+        whole.append(", ".join(f"{key} = {own.get(key)}" for key in shown))
     return [text if texts.count(text) == 1 else long for text, long in zip(texts, whole, strict=True)]
 
 
@@ -274,7 +275,20 @@ def _shortest_end(key: str, keys: Sequence[str]) -> str:
 
 
 def _identity(scenario: Mapping[str, Any]) -> str:
-    return json.dumps(_settings(scenario), sort_keys=True, default=str)
+    return json.dumps(_compared(_settings(scenario)), sort_keys=True)
+
+
+def _compared(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as texts that are equal only for the same values: 1 and 1.0 are, but true and "1" are others."""
+    return {key: json.dumps(_whole_as_int(value), sort_keys=True, default=str) for key, value in settings.items()}
+
+
+def _whole_as_int(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_whole_as_int(inner) for inner in value]
+    if isinstance(value, Mapping):
+        return {key: _whole_as_int(inner) for key, inner in value.items()}
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _settings(scenario: Mapping[str, Any]) -> dict[str, Any]:

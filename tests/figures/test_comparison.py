@@ -439,3 +439,15 @@ def test_runs_of_one_title_are_named_by_the_settings_that_tell_them_apart(tmp_pa
     assert renamed.table["label"].to_pylist() == [f"run {number}" for number in range(8)]
     beside = rayfl.compare(*variants[:2], a_run(tmp_path / "b", "other"))
     assert beside.table["label"].to_pylist() == ["study (fedavg)", "study (fedavgm)", "other"]
+
+
+def test_settings_equal_as_numbers_are_one_group_and_true_and_text_are_others(tmp_path: Path) -> None:
+    def with_option(number: int, value: str) -> Path:
+        data = f'[data]\nname = "mine:source"\noptions = {{ a = {value}, b = [{value}, 2] }}'
+        return a_run(tmp_path / str(number), "study", number, [0.25 * number], scenario=data)
+
+    values = ["1", "1.0", "true", '"1"', "2"]
+    one, *others = rayfl.compare(*(with_option(number, value) for number, value in enumerate(values))).table.to_pylist()
+    assert (one["runs"], one["mean"]) == (2, 0.125)
+    assert [other["runs"] for other in others] == [1, 1, 1]
+    assert len({row["label"] for row in [one, *others]}) == 4
