@@ -13,10 +13,11 @@ from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.inside import relative
+from rayfl.passwords import has_password, without_passwords
 
 WRITTEN_WHOLE = ("abfs", "gcs", "s3")
 """File systems in which a file appears only when it is complete; elsewhere it is renamed at the end."""
@@ -24,7 +25,6 @@ WRITTEN_WHOLE = ("abfs", "gcs", "s3")
 REQUESTS_AT_ONCE = 16
 
 _PROBE = ".rayfl-"
-_SECRET = re.compile("secret|token|password|key", re.IGNORECASE)
 _COLLAPSED = re.compile("[a-z][a-z0-9+]*:/")
 
 
@@ -58,13 +58,11 @@ class RemoteFolder:
     uri: str
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.uri)
-        secret = next((name for name, _ in parse_qsl(parts.query, True) if _SECRET.search(name)), None)
-        if parts.password is not None or secret:
+        if has_password(self.uri):
             raise ScenarioError(
-                f"'{parts.scheme}://…{parts.path}': a URI is printed and recorded, so it must not contain credentials "
-                f"({secret or 'user:password@'}): set them where {parts.scheme} looks for them instead, such as "
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                f"'{without_passwords(self.uri)}': a URI is printed and recorded, so it must not contain credentials: "
+                f"set them where {self.uri.partition('://')[0]} looks for them instead, such as AWS_ACCESS_KEY_ID and "
+                "AWS_SECRET_ACCESS_KEY"
             )
 
     def __str__(self) -> str:

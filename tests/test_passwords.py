@@ -36,9 +36,28 @@ class Reports(Callback):
         ("http://me@host/a:b@c", "http://me@host/a:b@c"),
         ("http://host:80/x@y", "http://host:80/x@y"),
         ("me:pw@host", "me:pw@host"),
+        ("x://u:pa/ss@h/db and x://u:p@ss@h/db", "x://…@h/db and x://…@h/db"),
+        ("https://TOKEN:@host", "https://…@host"),
+        ("https://glpat-abc@host/x", "https://…@host/x"),
+        ("git+https://0123456789abcdef0123@host/x", "git+https://…@host/x"),
+        ("x://h/db?user=u&password=a;b&sslmode=on", "x://h/db?user=u&password=…&sslmode=on"),
+        (
+            "https://h/x?apiKey=a and https://h/x?X-Amz-Signature=b",
+            "https://h/x?apiKey=… and https://h/x?X-Amz-Signature=…",
+        ),
+        ("oci://repo:tag@sha256:00", "oci://repo:tag@sha256:00"),
+        ("oci://me:pw@repo:tag@sha256:00", "oci://…@repo:tag@sha256:00"),
+        ("abfs://results-of-the-training@account/x", "abfs://results-of-the-training@account/x"),
+        ("mongodb://a:1,b:2/db?mail=x@y http://[::1]:80/x@y", "mongodb://a:1,b:2/db?mail=x@y http://[::1]:80/x@y"),
+        ("file:///C:/x@y file://C:/x@y", "file:///C:/x@y file://C:/x@y"),
+        (
+            "hf://x?tokenizer=a&max_tokens=9&keypoints=17&password=",
+            "hf://x?tokenizer=a&max_tokens=9&keypoints=17&password=",
+        ),
+        ("what?password=secret", "what?password=secret"),
     ],
 )
-def test_only_user_and_password_of_a_uri_are_left_out(text: str, expected: str) -> None:
+def test_only_credentials_of_a_uri_are_left_out(text: str, expected: str) -> None:
     assert without_passwords(text) == expected
 
 
@@ -48,6 +67,7 @@ def test_only_user_and_password_of_a_uri_are_left_out(text: str, expected: str) 
         ({"callbacks": [{"name": "mlflow", "tracking_uri": URI}]}, "callbacks.0.tracking_uri"),
         ({"callbacks": [{"name": "mlflow", "no_such": {"deep": [URI]}}]}, "callbacks.0.no_such.deep.0"),
         ({"seed": URI}, "seed"),
+        ({"seed": f"postgresql://h/db?user=u&password={SECRET}"}, "seed"),
         ({URI: 1}, "postgresql://…@db.example:5432/mlflow"),
         ({"start": {"scenario": "x", "overrides": {"data.options.url": URI}}}, "start.overrides.data.options.url"),
     ],

@@ -238,6 +238,10 @@ def test_a_model_can_start_from_a_run_at_a_uri(store: ObjectStore) -> None:
         ("s3://name:hunter2@bucket/runs", "it must not contain credentials"),
         ("hdfs://name:hunter2@host/runs", "it must not contain credentials"),
         ("abfs://box@account/runs?client_secret=hunter2", "it must not contain credentials"),
+        (
+            "s3://bucket/runs?sig=hunter2",
+            r"'s3://bucket/runs\?sig=…': a URI is printed .* must not contain credentials",
+        ),
     ],
 )
 def test_a_uri_where_nothing_can_be_written_is_rejected_at_once(
