@@ -120,8 +120,15 @@ def _array_or_pieces(given: Any, what: str) -> Array | Pieces:
     arrays = [_unmasked_array(piece, f"{what}, row {row},") for row, piece in enumerate(given)]
     if listed and equal:
         return np.stack(arrays)
-    kind = next((array.dtype for array in arrays if len(array)), arrays[0].dtype)  # an empty list is one of floats
-    return Ragged.of([array if len(array) else array.astype(kind) for array in arrays])
+    first = next((array for array in arrays if len(array)), arrays[0])  # an empty list is one of floats, without depth
+    arrays = [array if len(array) else np.empty((0, *first.shape[1:]), first.dtype) for array in arrays]
+    for row, array in enumerate(arrays):
+        if array.shape[1:] != first.shape[1:]:
+            raise DataError(
+                f"{what}, row {row}, are {list(array.shape)}, but {list(first.shape)} in the first row that is not "
+                "empty; only the first dimension may differ"
+            )
+    return Ragged.of(arrays)
 
 
 def _is_piece(given: Any) -> bool:

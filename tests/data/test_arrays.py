@@ -34,6 +34,24 @@ def test_owners_of_rows_become_natural_clients_in_the_order_of_their_names() -> 
     assert list(found.tests) == ["sketch"]
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_an_empty_row_of_a_ragged_list_takes_the_shape_of_the_others_pieces(place: int) -> None:
+    rows: list[Any] = [[[1, 2], [3, 4]]]
+    rows.insert(place, [])
+    found = inputs_from(rows, "train inputs")
+    assert isinstance(found, Ragged)
+    assert found.dtype == np.int64
+    assert [piece.tolist() for piece in found[:]] == rows
+    assert [piece.shape for piece in found[:]] == [(len(row), 2) for row in rows]
+
+
+def test_a_row_of_a_ragged_list_with_other_inner_dimensions_is_named() -> None:
+    with pytest.raises(
+        DataError, match=r"^x, row 2, are \[1, 3\], but \[2, 2\] in the first row that is not empty; only"
+    ):
+        inputs_from([[], [[1, 2], [3, 4]], [[5, 6, 7]]], "x")
+
+
 def test_inputs_and_labels_can_have_half_precision() -> None:
     half = X.astype(np.float16)
     found = dataset_of_arrays("mine", (half, half, half, half))
@@ -148,7 +166,10 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
         ((X, Y, X, Y * 1e39), r"test labels hold 2e\+39, too large for float32"),
         ((X, Y.astype(np.uint64) << np.uint64(63), X, Y), r"train labels hold .*, too large for int64"),
         ((X.astype(np.uint64) << np.uint64(60), Y, X.astype(np.uint64), Y), "train inputs hold .* for int64"),
-        ((X.astype(np.longdouble), Y, X.astype(np.longdouble), Y), "inputs are float128; allowed are"),
+        (
+            (X.astype(np.longdouble), Y, X.astype(np.longdouble), Y),
+            "inputs are float128; allowed are",
+        ),
         ((GAPS, Y, X, Y), "train inputs have masked values: the first in row 4, column 0; leave such samples out, or"),
         (({"a": GAPS}, Y, {"a": X}, Y), "train inputs 'a' have masked values: the first in row 4"),
         (({"a": [*X, GAPS[4]]}, Y, {"a": X}, Y), "train inputs 'a', row 12, have masked values"),
