@@ -42,15 +42,32 @@ def in_eight_bits(image: Image.Image, mode: Literal["L", "RGB"], which: str) -> 
         which: The image, for the error: "scan.png:".
 
     Raises:
-        DataError: Its grey levels have more than 8 bits, which Pillow would clip to 255, or its colours are Lab.
+        DataError: Its grey levels are not whole numbers from 0 to 255, to which Pillow would clip or round them, or are
+            declared as 16 bits, or its colours are Lab.
     """
-    if image.mode in ("F", "I", "LAB") or image.mode.startswith("I;16"):
-        remedy = "RGB" if image.mode == "LAB" else "8 bits per channel, and scale its pixels (// 257 from 16 bits)"
-        raise DataError(f"{which} has pixels of mode {image.mode}; convert it to {remedy}")
+    if image.mode == "LAB":
+        raise DataError(f"{which} has pixels of mode LAB; convert it to RGB")
+    if image.mode.startswith("I;16"):
+        raise DataError(
+            f"{which} has pixels of mode {image.mode}; convert it to 8 bits per channel, and scale its pixels (// 257 "
+            "from 16 bits)"
+        )
+    if image.mode in ("I", "F"):
+        _check_eight_bits(np.asarray(image), f"{which} has pixels of mode {image.mode}")
+        image = image.convert("L")
     if image.mode == mode:
         return image
     # Pillow requires converting a palette with transparency to RGBA first.
     return (image.convert("RGBA") if image.mode in ("P", "PA") else image).convert(mode)
+
+
+def _check_eight_bits(levels: np.ndarray, what: str) -> None:
+    wrong = levels[~((levels >= 0) & (levels <= 255) & (levels == np.round(levels)))]
+    if wrong.size:
+        raise DataError(
+            f"{what} with the value {wrong[0]:g}; convert it to 8 bits per channel, and scale its pixels to whole "
+            "numbers from 0 to 255"
+        )
 
 
 def read_square(file: Path, size: int) -> tuple[np.ndarray, bytes]:

@@ -106,19 +106,41 @@ def test_lists_of_different_lengths_images_and_arguments_by_name(folder: Path) -
     np.testing.assert_allclose(np.asarray(named.arrays["a"]), VECTORS[train], rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
-def test_grey_levels_of_more_than_8_bits_are_refused_and_not_clipped(kind: Any, tmp_path: Path) -> None:
-    scans = [Image.fromarray((PIXELS[row, :, :, 0].astype(np.float64) * 257).astype(kind)) for row in range(4)]
+def with_scans(folder: Path, scans: list[np.ndarray]) -> None:
     files = []
     for scan in scans:
         written = io.BytesIO()
-        scan.save(written, format="TIFF")
+        Image.fromarray(scan).save(written, format="TIFF")
         files.append(written.getvalue())
-    pq.write_table(pa.table({"image": pa.array(files), "label": [0, 1, 0, 1]}), tmp_path / "scans.parquet")
-    with pytest.raises(RayflError, match=r"scans\.parquet: column 'image', row 0 has pixels of mode .*// 257"):
+    pq.write_table(pa.table({"image": pa.array(files), "label": [0, 1, 0, 1]}), folder / "scans.parquet")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "remedy"),
+    [
+        (np.uint16, 257, r"I;16.*; convert it to 8 bits per channel, and scale its pixels \(// 257 from 16 bits\)"),
+        (np.int32, 257, "I with the value .*; convert it to 8 bits per channel, and scale its pixels to whole numbers"),
+        (np.int32, -1, "I with the value -.*; convert it to 8 bits"),
+        (np.float32, 1 / 257, r"F with the value 0\..*; convert it to 8 bits"),
+    ],
+)
+def test_grey_levels_that_8_bits_cannot_hold_are_refused_and_not_clipped(
+    kind: Any, scale: float, remedy: str, tmp_path: Path
+) -> None:
+    scans = [(PIXELS[row, :, :, 0].astype(np.float64) * scale).astype(kind) for row in range(4)]
+    with_scans(tmp_path, scans)
+    with pytest.raises(RayflError, match=r"scans\.parquet: column 'image', row 0 has pixels of mode " + remedy):
         store(tmp_path, path="scans.parquet", inputs="image", label="label")
-    clipped = np.asarray(Image.open(io.BytesIO(files[0])).convert("L"))
-    assert (clipped >= PIXELS[0, :, :, 0]).all(), "Pillow clips, it does not scale"
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_grey_levels_from_0_to_255_are_kept_in_whatever_type_a_file_has_them(kind: Any, tmp_path: Path) -> None:
+    with_scans(tmp_path, [PIXELS[row, :, :, 0].astype(kind) for row in range(4)])
+    found = store(tmp_path, path="scans.parquet", inputs="image", label="label")
+    kept = np.asarray(found.train.x)
+    assert kept.dtype == np.uint8
+    for image in kept:
+        assert any(np.array_equal(image, np.broadcast_to(PIXELS[row, :, :, :1], image.shape)) for row in range(4))
 
 
 @pytest.mark.parametrize(
