@@ -205,7 +205,9 @@ def _check_inputs(x: Inputs, what: str, owner: Callable[[int], str]) -> None:
     kinds = "uifb" if isinstance(x, Fields) else "uif"
     for name, part in named_parts(x).items():
         inputs = f"{what} inputs" + (f" '{name}'" if name else "")
-        if part.dtype.kind not in kinds or not part.dtype.isnative or part.dtype.itemsize > 8:
+        if part.dtype.kind == "f" and part.dtype.itemsize > 8:
+            raise DataError(f"{inputs} are {part.dtype}, which is too wide; give float64 or float32")
+        if part.dtype.kind not in kinds or not part.dtype.isnative:
             raise DataError(
                 f"{inputs} are {part.dtype}; allowed are integers and floating point numbers in this machine's byte "
                 "order"

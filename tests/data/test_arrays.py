@@ -168,7 +168,7 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
         ((X.astype(np.uint64) << np.uint64(60), Y, X.astype(np.uint64), Y), "train inputs hold .* for int64"),
         (
             (X.astype(np.longdouble), Y, X.astype(np.longdouble), Y),
-            "inputs are float128; allowed are",
+            "train inputs are float128, which is too wide; give float64 or float32",
         ),
         ((GAPS, Y, X, Y), "train inputs have masked values: the first in row 4, column 0; leave such samples out, or"),
         (({"a": GAPS}, Y, {"a": X}, Y), "train inputs 'a' have masked values: the first in row 4"),
