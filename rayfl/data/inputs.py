@@ -184,7 +184,7 @@ def spaced(number: int) -> list[int]:
 
 
 @runtime_checkable
-class Reopened(Protocol):
+class Reopenable(Protocol):
     """Inputs that are not sent to worker processes: each reads them from their source itself."""
 
     def reopen(self) -> None:

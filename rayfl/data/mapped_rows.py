@@ -61,7 +61,7 @@ class MappedRows:
         return found
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopened`."""
+        """See `rayfl.data.inputs.Reopenable`."""
         if _digest(_mapped(self.file, self.file_bytes, self.column)) != self.tried:
             raise DataError(
                 f"{self.file}: column '{self.column}' holds other values here than where the run started; copy the "

@@ -13,7 +13,7 @@ from rayfl.config.section import Named
 from rayfl.data.client_names import ClientNames
 from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
-from rayfl.data.inputs import Fields, Pieces, Reopened, named_parts
+from rayfl.data.inputs import Fields, Pieces, Reopenable, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -109,7 +109,7 @@ class ShardStore:
         for samples in self._sets.values():
             for part in named_parts(samples.x).values():
                 reopened: object = part
-                if isinstance(reopened, Reopened):
+                if isinstance(reopened, Reopenable):
                     reopened.reopen()
 
     @property

@@ -187,7 +187,7 @@ class TorchRows:
         return found
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopened`."""
+        """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()
 
     def take(self, rows: np.ndarray) -> TorchRows:
@@ -222,7 +222,7 @@ class TorchPieces(Pieces):
         return [piece.copy() for piece in self.field.read(self.rows[rows])]
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopened`."""
+        """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()
 
     def take(self, rows: np.ndarray) -> TorchPieces:
