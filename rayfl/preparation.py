@@ -19,6 +19,7 @@ from rayfl.engine.network_trial import build_checked
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.planned_messages import planned_messages
 from rayfl.engine.requirements import check_bank_is_read, check_metrics, check_requirements
+from rayfl.engine.unhidden_buffers import check_discrete_buffers
 from rayfl.errors import DataError
 from rayfl.fingerprint.users_code import code_digests
 from rayfl.models.feature_layer import head_of
@@ -33,7 +34,6 @@ from rayfl.planning.workload import InitialModel, Workload
 from rayfl.privacy.clients.planning import plan_client_privacy
 from rayfl.privacy.samples.network_checks import Checked, check_network
 from rayfl.privacy.samples.planning import plan_sample_privacy
-from rayfl.privacy.unhidden_buffers import check_discrete_buffers
 from rayfl.resolution import resolve
 from rayfl.start.chain import with_starts
 from rayfl.tasks.building import build_task, task_key
@@ -63,10 +63,11 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     cut(scenario.evaluation, store)
     workloads, models = _built(scenario, store)
     check_requirements(scenario, [model.module for model in models], workloads)
+    if scenario.start is None:  # otherwise once its weights are known
+        check_discrete_buffers(scenario, workloads)
     checked: set[Checked] = set()
     plans = plan_phases(scenario)
     for plan, model, workload in zip(plans, models, workloads, strict=True):
-        check_discrete_buffers(plan, model, workload)
         check_network(plan, model, workload, checked)
     simulated = scenario.participation
     messages = [planned_messages(*parts) for parts in zip(plans, models, workloads, strict=True)] if simulated else ()

@@ -16,6 +16,7 @@ from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
 from rayfl.local.discrete_buffers import on_device
 from rayfl.models.building import build_module
+from rayfl.models.discrete import Discrete
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
 from rayfl.planning.workload import InitialModel, Workload
@@ -70,9 +71,10 @@ def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
     return model
 
 
-def load_initial(model: FlatModel, initial: InitialModel) -> None:
-    """Loads an initial model, which trials of the network may have changed."""
-    model.load(torch.from_numpy(np.array(initial.vector)), on_device(initial.discrete, torch.device("cpu")))
+def load_initial(model: FlatModel, initial: InitialModel, discrete: Discrete | None = None) -> None:
+    """Loads an initial model, which trials of the network may have changed; `discrete` replaces its own buffers."""
+    values = initial.discrete if discrete is None else discrete
+    model.load(torch.from_numpy(np.array(initial.vector)), on_device(values, torch.device("cpu")))
 
 
 def _named_inputs_as_keywords(

@@ -11,6 +11,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.start import Start
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
+from rayfl.engine.unhidden_buffers import check_discrete_buffers
 from rayfl.fingerprint.whole import fingerprint
 from rayfl.lifecycle.in_place import How
 from rayfl.models.flat import FlatModel
@@ -82,7 +83,8 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
 
     Raises:
         DataError: Tensors that no rule covers exist on one side only, or differ in shape.
-        ScenarioError: A rule matches nothing, or no tensor is left to transfer.
+        ScenarioError: A rule matches nothing, no tensor is left to transfer, or training changes an integer or a flag
+            under differential privacy.
     """
     start = job.scenario.start
     assert start is not None
@@ -98,6 +100,7 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
         "fresh": list(taken.fresh),
         "not_used": list(taken.unmatched),
     }
+    check_discrete_buffers(job.scenario, workloads)
     return replace(job, workloads=workloads, origin=origin), taken
 
 

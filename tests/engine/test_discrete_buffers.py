@@ -718,3 +718,48 @@ class Still(Alarmed):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = self.read_out(x)
         return logits
+
+
+class StartsOnce(nn.Module):
+    """Logistic regression whose first batch sets its biases, and raises a flag that nothing lowers."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.read_out = nn.Linear(INPUTS, num_classes)
+        self.register_buffer("initialised", torch.tensor(False))
+        self.initialised: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.initialised:
+            with torch.no_grad():
+                self.read_out.bias.copy_(-self.read_out(x).mean(dim=0))
+                self.initialised.fill_(True)
+        logits: torch.Tensor = self.read_out(x)
+        return logits
+
+
+@pytest.mark.usefixtures("no_picture")
+@pytest.mark.parametrize("key", DP)
+def test_differential_privacy_accepts_a_layer_that_the_start_has_initialised(key: str, tmp_path: Path) -> None:
+    net = StartsOnce(CLASSES)
+    torch.save(net.state_dict(), tmp_path / "as_built.pt")
+    net(torch.from_numpy(np.array(people().train.x[:40])).float())
+    torch.save(net.state_dict(), tmp_path / "initialised.pt")
+    phase = TABLES["phases"][0] | {"algorithm": UNIFORM, "rounds": 1} | DP[key]
+    tables = TABLES | {"model": f"{__name__}:StartsOnce", "phases": [phase]}
+
+    def run(**changes: Any) -> rayfl.Result:
+        return rayfl.run(tables | changes, backend="inline", out=tmp_path, console=Console(quiet=True))
+
+    assert run(start={"file": str(tmp_path / "initialised.pt")}).state_dict["initialised"]
+    for start in ({}, {"start": {"file": str(tmp_path / "as_built.pt")}}):
+        with pytest.raises(ScenarioError, match=rf"\.{key}: training changes buffer 'initialised'"):
+            run(**start)
+
+
+def test_differential_privacy_accepts_a_layer_that_an_earlier_phase_has_initialised() -> None:
+    one = TABLES["phases"][0] | {"algorithm": UNIFORM, "rounds": 1}
+    phases = [one | {"name": "open"}, one | DP["dp"]]
+    job, _ = prepared(UNIFORM, SETTING, model=f"{__name__}:StartsOnce", phases=phases)
+    sent, _ = run_on_hosts(job, 2)
+    assert split(sent)[1]["initialised"]

@@ -69,7 +69,7 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
     if plan.phase.local.dp.secure:
         from rayfl.privacy.samples.place_checks import check_places
 
-        with _noisy(model):
+        with _noisy(model, workload.store):
             check_places(plan, model, workload, selection)
 
 
@@ -134,7 +134,7 @@ def _compare_with_loop(
     network = model.module
     rows, source = _compared_rows(store), BatchSource(store, torch.device("cpu"))
     training = nullcontext() if selection is None else model.training_only(selection.tensors)
-    with _noisy(model), torch.random.fork_rng(devices=[]), training:
+    with _noisy(model, store), torch.random.fork_rng(devices=[]), training:
         try:
             gradients = PerSampleGradients(model, task, ghost)
         except Exception as error:
@@ -204,9 +204,16 @@ def _compared_rows(store: ShardStore) -> np.ndarray:
 
 
 @contextmanager
-def _noisy(model: FlatModel) -> Iterator[None]:
-    """Adds a little noise, the same in every run, to every weight within the context, then restores the model."""
+def _noisy(model: FlatModel, store: ShardStore) -> Iterator[None]:
+    """Adds a little noise, the same in every run, to every weight within the context, then restores the model.
+
+    Layers that initialise themselves from their first batch have done so within the context, as they must have before
+    the phase: nothing may change a flag under `local.dp`.
+    """
     import torch
+
+    from rayfl.data.batches import BatchSource
+    from rayfl.models.modes import training_without_dropout
 
     kept, generator = model.vector.clone(), torch.Generator().manual_seed(0)
     try:
@@ -215,6 +222,10 @@ def _noisy(model: FlatModel) -> Iterator[None]:
                 values = slot.view(model.vector)
                 inputs = values.numel() / values.shape[0] if values.dim() else 1.0
                 values.add_(torch.randn(values.shape, generator=generator), alpha=NOISE / math.sqrt(inputs))
+        if model.discrete_names:
+            x, _ = BatchSource(store, torch.device("cpu")).batch("train", _compared_rows(store))
+            with torch.random.fork_rng(devices=[]), training_without_dropout(model.module), torch.no_grad():
+                model.module(x)
         yield
     finally:
         model.load(kept)
