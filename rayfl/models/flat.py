@@ -256,6 +256,15 @@ class FlatModel:
         """Returns the initial values of `discrete_names`, which must not be changed."""
         return {name: self._fixed[name] for name in self.discrete_names}
 
+    @property
+    def constant_names(self) -> tuple[str, ...]:
+        """The names of the persistent floating-point buffers that begin with infinities or NaN and never change."""
+        return tuple(name for name in self.names if name in self._fixed and self._fixed[name].is_floating_point())
+
+    def initial(self, name: str) -> torch.Tensor:
+        """Returns the initial values of a buffer outside the vector, which must not be changed."""
+        return self._fixed[name]
+
     def unchanged(
         self, items: Iterable[T], vector: torch.Tensor, discrete: Mapping[str, torch.Tensor] | None = None
     ) -> Iterator[T]:

@@ -27,7 +27,7 @@ class Transfer:
 
     Attributes:
         vector: The resulting parameters and buffers of the target, [length of the flat vector] float32 on the CPU.
-        taken: Names whose values came from the source.
+        taken: Names whose values are those of the source.
         fresh: Names of the target that kept its values because of a rule.
         unmatched: Names of the source that the target does not have, left out because of a rule.
         discrete: The resulting integer and boolean buffers of the target (`FlatModel.discrete_names`).
@@ -54,8 +54,9 @@ def transfer(
     """Computes the vector of the target with the values of a source; changes neither.
 
     Every name must be on both sides, with the same shape, unless a rule covers it; integer and boolean buffers also
-    with the same type. Batch norm's counters may be missing and are not taken. For a tensor that is tied in the target,
-    one of its names is enough. Tensors of a copy (`Network.copies`) that are not taken equal their originals.
+    with the same type. Buffers with infinities are constants, which must have the same values; all other values must be
+    finite. Batch norm's counters may be missing and are not taken. For a tensor that is tied in the target, one of its
+    names is enough. Tensors of a copy (`Network.copies`) that are not taken equal their originals.
 
     Args:
         source: A state dict: PyTorch's names and layout, floating-point tensors of any precision.
@@ -65,7 +66,8 @@ def transfer(
         where: Description of the source, for messages.
 
     Raises:
-        DataError: Names without a rule are only on one side, differ in shape, or are not tensors of numbers.
+        DataError: Names without a rule are only on one side, differ in shape, are not tensors of numbers, or hold
+            other constants or values that are not finite.
         ScenarioError: A pattern matches no name, the head is "fresh" but the target declares none, the rules cover only
             some names of a tied tensor, or they leave nothing to take.
     """
@@ -179,8 +181,15 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
             problems.append(f"'{name}' is of type {type(tensor).__name__}, not a tensor")
         elif tensor.shape != shapes[name]:
             problems.append(f"'{name}' has shape {tuple(tensor.shape)}, this model's has {tuple(shapes[name])}")
+        elif name in target.constant_names and not _constant(tensor, target.initial(name)):
+            problems.append(
+                f"'{name}' differs from this model's, which holds infinities or NaN and is constant: build the model "
+                "with the same values, or ignore it"
+            )
         elif name in slots and not tensor.is_floating_point():
             problems.append(f"'{name}' is {tensor.dtype}, this model's is torch.float32")
+        elif name in slots and not tensor.float().isfinite().all():
+            problems.append(f"'{name}' holds infinities or NaN, this model's is finite")
         elif name in discrete and tensor.dtype != discrete[name].dtype:
             problems.append(f"'{name}' is {tensor.dtype}, this model's is {discrete[name].dtype}")
         elif not _same(tensor, source.get(first, tensor)):
@@ -191,9 +200,20 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
         raise DataError(f"{where}: " + "; ".join(problems[:5]) + more + remedy)
 
 
-def _shape(value: Any) -> Any:
-    return getattr(value, "shape", None)
+def _constant(tensor: torch.Tensor, own: torch.Tensor) -> bool:
+    """Whether a source has the values of a constant, in the precision of the less precise of the two."""
+    dtype = min(tensor.dtype, own.dtype, key=lambda one: one.itemsize)
+    return tensor.is_floating_point() and same_values(tensor.detach().cpu().to(dtype), own.cpu().to(dtype))
 
 
 def _same(one: torch.Tensor, other: Any) -> bool:
     return one is other or (isinstance(other, torch.Tensor) and torch.equal(one, other))
+
+
+def same_values(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors agree in shape, type, device and values, where NaN equals NaN."""
+    if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device):
+        return False
+    return torch.equal(one, other) or (
+        one.is_floating_point() and bool(torch.isclose(one, other, rtol=0, atol=0, equal_nan=True).all())
+    )

@@ -75,6 +75,38 @@ def test_integers_and_flags_are_taken_in_their_own_types() -> None:
         transfer({name: value for name, value in source.items() if "tracked" not in name}, target)
 
 
+class Masked(nn.Linear):
+    """A weight, a mask, and a threshold which may be infinite."""
+
+    def __init__(self, since: int, threshold: float = 0.0) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("mask", torch.zeros(8).index_fill(0, torch.arange(since, 8), -torch.inf))
+        self.register_buffer("threshold", torch.tensor([threshold, 0.5]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_constants_with_infinities_must_be_those_of_the_model(dtype: torch.dtype) -> None:
+    target = FlatModel(Masked(5, torch.nan), CPU)
+    source = {name: value.to(dtype) for name, value in state_of(Masked(5, torch.nan)).items()}
+    assert transfer(source, target).taken == ("weight", "bias", "mask", "threshold")
+    other = state_of(Masked(3, torch.nan))
+    message = "^w.pt: 'mask' differs from this model's, which holds infinities or NaN and is constant: build the model"
+    with pytest.raises(DataError, match=message):
+        transfer(other, target, where="w.pt")
+    with pytest.raises(DataError, match="'mask' differs"):
+        target.load_state_dict(other)
+    assert transfer(other, target, ignore=["mask"]).fresh == ("mask",)
+
+
+@pytest.mark.parametrize("name", ["threshold", "weight"])
+@pytest.mark.parametrize("value", [torch.inf, torch.nan, 1e300])
+def test_values_of_the_vector_must_be_finite(name: str, value: float) -> None:
+    source = {name: values.double() for name, values in state_of(Masked(5)).items()}
+    source[name].view(-1)[0] = value
+    with pytest.raises(DataError, match=f"^w.pt: '{name}' holds infinities or NaN, this model's is finite$"):
+        transfer(source, FlatModel(Masked(5), CPU), where="w.pt")
+
+
 def test_a_fresh_head_lets_a_model_go_on_with_other_classes() -> None:
     source, target = state_of(LeNet5(num_classes=100)), FlatModel(LeNet5(num_classes=10), CPU)
     initial = target.state_dict()
