@@ -16,7 +16,7 @@ from rayfl.models.frozen_copy import FrozenCopy, freeze
 from rayfl.models.layout import layout_of
 from rayfl.models.network import Network
 from rayfl.models.slot import Slot
-from rayfl.models.transfer import transfer
+from rayfl.models.transfer import same_values, transfer
 
 T = TypeVar("T")
 
@@ -189,13 +189,17 @@ class FlatModel:
             params: [length of params] float32, which is not changed.
         """
         vector = self.vector.clone()
-        fixed = {name: self._tensor(name).clone() for name in self._fixed}
+        # a module may have replaced a buffer by one of another shape, such as a mask that it computed
+        beside = [(name, tensor, tensor.detach().clone()) for name in self._fixed for tensor in [self._tensor(name)]]
         try:
             self.params.copy_(params)
             yield
         finally:
             self.vector.copy_(vector)
-            self._restore(fixed)
+            for name, tensor, values in beside:
+                owner, attribute = self._owners[name]
+                owner._buffers[attribute] = tensor
+                tensor.detach().copy_(values)
 
     def frozen_copy(self, vector: torch.Tensor, discrete: Mapping[str, torch.Tensor] | None = None) -> FrozenCopy:
         """Makes a network with the values of another vector, in evaluation mode and without gradients.
@@ -270,6 +274,10 @@ class FlatModel:
     ) -> Iterator[T]:
         """Yields batches to evaluate; a batch that changes a buffer does so for itself alone.
 
+        So does one by which a layer initialises itself, parameters and all. Only buffers are looked at after every
+        batch; a change of one that is not persistent, such as a mask that the first batch computes, is undone without
+        a look at the parameters once it has left them alone.
+
         Args:
             items: The batches.
             vector: What was loaded into the model.
@@ -277,11 +285,20 @@ class FlatModel:
         """
         device, values = self.vector.device, {**self._fixed, **(discrete or {})}
         beside = {name: values[name].to(device) for name in self._compared}
-        buffers = vector[self._first_buffer :].to(device)
+        buffers, caches = vector[self._first_buffer :].to(device), set[str]()
+        parameters = [] if beside.keys() <= {*self.names} else list(self.module.parameters())
         for item in items:
+            versions = [parameter._version for parameter in parameters]
             yield item
-            same = torch.equal(self.vector[self._first_buffer :], buffers) if len(buffers) else True
-            if not same or not all(torch.equal(self._tensor(name), value) for name, value in beside.items()):
+            changed = {name: value for name, value in beside.items() if not same_values(self._tensor(name), value)}
+            same = same_values(self.vector[self._first_buffer :], buffers)
+            if same and changed and changed.keys().isdisjoint(self.names):
+                same = changed.keys() <= caches and versions == [parameter._version for parameter in parameters]
+                if same or same_values(self.vector, vector.to(device)):
+                    caches |= changed.keys()
+                    self._restore(changed)
+                    continue
+            if changed or not same:
                 self.load(vector, discrete)
 
     def check(self) -> None:

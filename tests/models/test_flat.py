@@ -268,6 +268,76 @@ def test_what_a_batch_of_an_evaluation_writes_is_undone_after_it() -> None:
     assert torch.equal(flat.vector, vector)
 
 
+class CachesMask(nn.Module):
+    """Computes attention's mask when a batch of another length comes; has statistics not yet known."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(1, 1)
+        self.register_buffer("mask", torch.empty(0, 0), persistent=False)
+        self.register_buffer("unknown", torch.full((2,), torch.nan))
+        self.mask: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.mask) != len(x):
+            self.mask = torch.full((len(x), len(x)), -torch.inf).triu(1)
+        outputs: torch.Tensor = torch.softmax(self.mask, dim=1) @ self.linear(x)
+        return outputs
+
+
+def test_a_mask_of_another_shape_is_put_back_when_values_elsewhere_are_left() -> None:
+    flat = FlatModel(CachesMask(), CPU)
+    flat.module(torch.ones(3, 1))
+    mask, before = flat.module.mask, flat.vector.clone()
+    with flat.elsewhere(flat.params + 1):
+        mask.zero_()
+        flat.module(torch.ones(5, 1))
+        assert len(flat.module.mask) == 5
+    assert flat.module.mask is mask
+    assert torch.equal(mask, torch.full((3, 3), -torch.inf).triu(1))
+    assert torch.equal(flat.vector, before)
+    flat.load(flat.vector.clone())
+    assert not len(flat.module.mask)
+
+
+def test_an_evaluation_that_only_computes_a_mask_does_not_load_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    flat = FlatModel(CachesMask(), CPU)
+    vector, loads = flat.vector.clone(), list[int]()
+    flat.load(vector)
+    monkeypatch.setattr(flat, "load", lambda *_: loads.append(1))
+    for length in flat.unchanged([2, 3, 3, 4], vector):
+        assert not len(flat.module.mask)
+        flat.module(torch.ones(length, 1))
+    assert not loads
+
+
+class StartsItself(CachesMask):
+    """Its first batch also sets a bias, unless a flag says that it is set; PyTorch does not see how."""
+
+    def __init__(self, late: bool) -> None:
+        super().__init__()
+        self.late = late
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not len(self.mask):
+            if not self.late:
+                self.linear.bias.data.fill_(float(x.mean()))
+            elif len(x) == 3:
+                with torch.no_grad():
+                    self.linear.bias.fill_(float(x.mean()))
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_layer_that_a_batch_of_an_evaluation_initialises_is_as_before_for_the_next(late: bool) -> None:
+    flat = FlatModel(StartsItself(late), CPU)
+    vector = flat.vector.clone()
+    for length in flat.unchanged([2, 3, 3, 4], vector):
+        assert torch.equal(flat.vector, vector)
+        flat.module(torch.full((length, 1), 7.0))
+    assert torch.equal(flat.vector, vector)
+
+
 def test_an_expanded_buffer_gets_memory_of_its_own() -> None:
     flat = FlatModel(WithBuffer(torch.arange(3).expand(2, 3)), CPU)
     flat.load(flat.vector.clone(), {"extra": torch.ones(2, 3, dtype=torch.int64)})
