@@ -48,6 +48,7 @@ def build_network(
         known = {"num_classes": num_outputs, "input_shape": store.input_shape}
         given = {name: value for name, value in known.items() if value is not None}
         module = build_module(network.name, network.options, given, "model")
+        module.train()  # its own train() may freeze parameters, which then have a place after those that train
     if scenario.numerics.kernels == "fast":
         use_fast_kernels(module)
     if isinstance(store.train.x, Fields) or store.collate:

@@ -114,3 +114,33 @@ def test_an_error_of_a_network_on_the_first_batch_is_shown_with_the_traceback_of
 def test_a_network_that_exits_on_the_first_batch_is_told_in_one_line() -> None:
     (line,) = refusal(f"{__name__}:Leaving").splitlines()
     assert line.endswith("tried to exit the process (SystemExit: 4)")
+
+
+class FreezesItsStem(nn.Module):
+    """Its own `train` freezes a part, as backbones of detection libraries do (`frozen_stages`)."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.stem, self.fc = nn.Linear(3 * 32 * 32, 4), nn.Linear(4, num_classes)
+
+    def train(self, mode: bool = True) -> FreezesItsStem:
+        super().train(mode)
+        self.stem.eval().requires_grad_(False)
+        return self
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.fc(torch.tanh(self.stem(x.flatten(1))))
+        return logits
+
+
+def test_what_a_networks_own_train_freezes_is_no_parameter_that_trains(tmp_path: Path) -> None:
+    scenario, _, store = built(f"{__name__}:FreezesItsStem")
+    flat = build_checked(scenario, scenario.phases[0], store, Classification)
+    assert flat.num_params == 4 * CLASSES + CLASSES
+    phase = {"name": "federated", "rounds": 1, "cohort": 2, "algorithm": "fedmeta", "local": {"lr": 0.01}}
+    result = rayfl.run(
+        tables(f"{__name__}:FreezesItsStem", phases=[phase]),
+        backend="inline", out=tmp_path, data_dir=tmp_path, console=Console(quiet=True),
+    )  # fmt: skip
+    assert torch.equal(result.state_dict["stem.weight"], flat.state_dict()["stem.weight"])
+    assert not torch.equal(result.state_dict["fc.weight"], flat.state_dict()["fc.weight"])
