@@ -138,8 +138,19 @@ class Reduction:
         self._count += 1
 
     def leave(self, left: LeftBuffers) -> None:
-        """Adds the integer and boolean buffers that one client's update left."""
-        self._left = [*self._left, left] if self._ordered else [of_largest([*self._left, left])]
+        """Adds the integer and boolean buffers that one client's update left.
+
+        If the order of the answers decides, those of all clients are kept, but equal values only once.
+        """
+        if not self._ordered:
+            self._left = [of_largest([*self._left, left])]
+            return
+        before = self._left[-1].values if self._left else {}
+        values = {
+            name: before[name] if name in before and np.array_equal(before[name], value) else value
+            for name, value in left.values.items()
+        }
+        self._left.append(replace(left, values=values))
 
     def result(self) -> HostAnswers:
         """Returns the message to the server."""

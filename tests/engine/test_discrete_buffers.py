@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
@@ -20,7 +21,7 @@ import rayfl
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.engine.job import Job
-from rayfl.engine.reduction import LeftBuffers, of_largest
+from rayfl.engine.reduction import LeftBuffers, Reduction, of_largest
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.discrete_buffers import as_arrays
@@ -164,6 +165,18 @@ def test_a_parallel_round_takes_the_buffers_of_the_participant_with_most_samples
     job, model = job_of()
     sent, _ = run_on_hosts(job, hosts)
     check_same(state_of(model, sent), plain_rounds())
+
+
+def test_a_host_keeps_equal_buffers_of_answers_in_order_only_once() -> None:
+    reduction, left = Reduction(32, ordered=True), list[LeftBuffers]()
+    for client in range(4):
+        left.append(LeftBuffers(client, 1, 9, {"mask": np.ones(1000, np.int64), "seen": np.array(client // 2)}))
+        reduction.leave(left[-1])
+    found = reduction.result().left
+    assert [(one.client, int(one.values["seen"]), int(one.values["mask"].sum())) for one in found] == [
+        (client, client // 2, 1000) for client in range(4)
+    ]
+    assert len(pickle.dumps(found)) < 1.5 * 8 * 1000
 
 
 def test_of_equally_large_participants_the_lowest_number_counts() -> None:
