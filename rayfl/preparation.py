@@ -12,6 +12,7 @@ from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
+from rayfl.engine.constant_buffers import constant_buffers
 from rayfl.engine.frozen_parameters import frozen_parameters
 from rayfl.engine.initial_model import load_initial
 from rayfl.engine.job import Job
@@ -117,7 +118,7 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
     vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
     discrete = {name: values.numpy() for name, values in model.discrete().items()}
-    frozen = frozen_parameters(model, store)
+    frozen = frozen_parameters(model, store) | constant_buffers(model, store)
     initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 

@@ -19,7 +19,7 @@ class MessageSizes:
         num_params: Values of all parameters that the phase trains.
         num_buffers: Values of the floating-point buffers that are sent, such as batch norm's statistics, and of modules
             that follow others.
-        num_discrete: Values of the integer and boolean buffers that are sent.
+        num_discrete: Values of the integer and boolean buffers that are sent, which are those that may change.
         discrete_bits: Their size.
     """
 
@@ -38,9 +38,11 @@ class MessageSizes:
             selection: The parameters that may change in the phase; None for all.
             buffers_are_sent: Whether buffers travel with the parameters.
             stays_local: Names of the parameters and buffers that clients keep to themselves.
-            frozen: Names of the parameters that nothing changes (`frozen_parameters`).
+            frozen: Names of the parameters and of integer and boolean buffers that nothing changes
+                (`frozen_parameters`, `constant_buffers`).
         """
-        kept = {slot.name for slot in model.slots_of({*stays_local, *frozen})}
+        left_out = {*stays_local, *frozen}
+        kept = {slot.name for slot in model.slots_of(left_out)}
         changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
         sent = [slot for slot in changing if slot.name not in kept]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
@@ -48,7 +50,7 @@ class MessageSizes:
         beside = [
             value
             for name, value in model.initial_discrete().items()
-            if buffers_are_sent and (selection is None or name in selection.tensors) and name not in stays_local
+            if buffers_are_sent and (selection is None or name in selection.tensors) and name not in left_out
         ]
         self.num_discrete = sum(value.numel() for value in beside)
         self.discrete_bits = 8 * sum(value.nbytes for value in beside)

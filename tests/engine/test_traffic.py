@@ -180,6 +180,32 @@ def test_frozen_parameters_are_not_sent_unless_the_network_or_its_task_changes_t
     assert total([phase], **of_network) == both_ways(2 * 5 * 2, SENT[network])
 
 
+class Masked(Adapted):
+    """A causal mask and indices, which nothing changes, and a count of the samples that it has trained on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.ones(64, 64, dtype=torch.bool).tril())
+        self.register_buffer("places", torch.arange(100))
+        self.register_buffer("seen", torch.tensor(0))
+        self.seen: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.seen += len(x)
+        return super().forward(x)
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_constant_integers_and_flags_are_not_sent(schedule: str) -> None:
+    of_network = PEOPLE | {"model": {"name": f"{__name__}:Masked"}, "participation": {"steps_per_s": 1.0}}
+    phase = FEDERATED | {"schedule": schedule, "rounds": 2, "cohort": 5}
+    models = 2 * 5
+    sent = both_ways(2 * models, SENT["Adapted"])
+    count = Traffic(0, models, models, 8 * models, 8 * models)
+    assert total([phase], **of_network) == sent + count
+
+
 def test_scaffolds_control_variates_have_the_size_of_what_trains() -> None:
     of_network = PEOPLE | {"model": {"name": f"{__name__}:Adapted"}}
     moved = total([FEDERATED | {"rounds": 2, "cohort": 5, "algorithm": "scaffold"}], **of_network)
