@@ -65,7 +65,7 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
     return found
 
 
-def check_metrics(callbacks: Sequence[Callback], scenario: Scenario, store: ShardStore, where: str) -> None:
+def check_ranking_metrics(callbacks: Sequence[Callback], scenario: Scenario, store: ShardStore, where: str) -> None:
     """Checks that a run has the metrics by which callbacks rank its rounds.
 
     Args:

@@ -15,7 +15,7 @@ from rayfl.cluster.given_run import GivenRun, Models
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.placement import reserved
 from rayfl.cluster.repeating import resources_of
-from rayfl.cluster.scheduler_actor import BESIDE, SchedulerActor
+from rayfl.cluster.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.cluster.server_actor import ServerActor
 from rayfl.cluster.workers import ActorWorker, RayBackend
 from rayfl.config.scenario import Scenario
@@ -48,7 +48,9 @@ class Actors:
         ]
         self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server)
-        scheduler = _beside_driver(SchedulerActor, [BESIDE]).remote(run, self._backend, job.populations, job.settles)
+        scheduler = _beside_driver(SchedulerActor, [DURING_RUN]).remote(
+            run, self._backend, job.populations, job.settles
+        )
         self.scheduler = ActorWorker(scheduler, "the scheduler")
 
     @property

@@ -19,7 +19,7 @@ from rayfl.planning.totals import Traffic
 from rayfl.planning.workload import Population
 from rayfl.privacy.charges import Charges
 
-BESIDE = "beside"
+DURING_RUN = "beside"
 """The concurrency group of methods that may be called during `run`; all others wait for it."""
 
 
@@ -60,11 +60,11 @@ class SchedulerActor:
     def charge_to(self, charges: Charges) -> None:
         self._scheduler.get().charge_to(charges)
 
-    @ray.method(concurrency_group=BESIDE)
+    @ray.method(concurrency_group=DURING_RUN)
     def interrupt(self) -> None:
         self._scheduler.get().interrupt()
 
-    @ray.method(concurrency_group=BESIDE)
+    @ray.method(concurrency_group=DURING_RUN)
     def answer(self) -> None:
         """Returns at once, so that the driver can tell a process that works from one that is stopped."""
 

@@ -11,7 +11,7 @@ from rayfl.engine.committed_rounds import KEPT, CommittedRounds
 from rayfl.engine.state_store import StateStore, StoredState
 from rayfl.engine.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import LostError, RayflError
-from rayfl.local.client_state import BESIDE
+from rayfl.local.client_state import BUFFER_OF
 from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
@@ -205,7 +205,7 @@ class ClientStates:
 
 
 def _scope(name: str, scopes: Mapping[str, Scope]) -> Scope:
-    return scopes.get(name) or scopes.get(name.partition(BESIDE)[0], "run")
+    return scopes.get(name) or scopes.get(name.partition(BUFFER_OF)[0], "run")
 
 
 def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:

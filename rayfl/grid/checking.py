@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rayfl.callbacks.building import build_callbacks, check_metrics
+from rayfl.callbacks.building import build_callbacks, check_ranking_metrics
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.data.store import ShardStore
 from rayfl.engine.job import Job
@@ -57,7 +57,7 @@ def check_cells(cells: Iterable[Cell], data_dir: Path, figures: Sequence[str] = 
 
 def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]) -> None:
     """Checks the columns of metrics.jsonl that the grid and the scenario's callbacks name."""
-    check_metrics(build_callbacks(scenario), scenario, store, "callbacks.{}")
+    check_ranking_metrics(build_callbacks(scenario), scenario, store, "callbacks.{}")
     known = columns_of(scenario, scenario.phases[-1], store)
     for name in figures:
         if known is not None and name not in known:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.callbacks.building import build_callbacks, check_metrics, checked
+from rayfl.callbacks.building import build_callbacks, check_ranking_metrics, checked
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.private_decisions import check_decisions
 from rayfl.centralised import Centralise, centralised
@@ -122,8 +122,8 @@ def _carried_out(
         job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
     named, given = build_callbacks(job.scenario), checked(launch.callbacks, job.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
-        check_metrics(named, job.scenario, job.result.store, "callbacks.{}")
-        check_metrics(given, job.scenario, job.result.store, "callbacks[{}]")
+        check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
+        check_ranking_metrics(given, job.scenario, job.result.store, "callbacks[{}]")
     for index, callback in enumerate(named):
         check_decisions(callback, job, f"callbacks.{index}")
     for index, callback in enumerate(given):

@@ -8,7 +8,7 @@ import torch
 
 from rayfl.errors import RayflError
 
-BESIDE = "@"
+BUFFER_OF = "@"
 """Separates a state's name from that of a buffer that is kept beside it: `personal@norm.initialised`."""
 
 
@@ -46,6 +46,16 @@ class ClientState(MutableMapping[str, torch.Tensor]):
         self._check_declared(name)
         self._tensors[name] = tensor
 
+    def keep_buffer(self, name: str, buffer: str, tensor: torch.Tensor) -> None:
+        """Keeps an integer or boolean buffer of the network beside a declared name."""
+        self._check_declared(name)
+        self._tensors[f"{name}{BUFFER_OF}{buffer}"] = tensor
+
+    def kept_buffer(self, name: str, buffer: str) -> torch.Tensor | None:
+        """Returns a buffer kept beside a declared name, if there is one."""
+        self._check_declared(name)
+        return self._tensors.get(f"{name}{BUFFER_OF}{buffer}")
+
     def __delitem__(self, name: str) -> None:
         del self._tensors[name]
 
@@ -59,7 +69,7 @@ class ClientState(MutableMapping[str, torch.Tensor]):
         return name in self._tensors
 
     def _check_declared(self, name: str) -> None:
-        if name not in self._declared and name.partition(BESIDE)[0] not in self._declared:
+        if name not in self._declared:
             raise RayflError(
                 f"client state '{name}' is not declared; return it, with its scope, from client_state() of the "
                 f"algorithm or the task (declared: {', '.join(sorted(self._declared)) or 'none'})"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rayfl.errors import ScenarioError
-from rayfl.local.client_state import BESIDE, ClientState
+from rayfl.local.client_state import ClientState
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,12 +74,12 @@ class DiscreteBuffers:
         """
         assert self._state is not None
         for name in self._names(chosen):
-            self._state[f"{state}{BESIDE}{name}"] = self.values[name]
+            self._state.keep_buffer(state, name, self.values[name])
 
     def take(self, state: str, chosen: Chosen | None = None) -> None:
         """Continues from the values kept beside a state, if there are any."""
         if self._state is not None:
-            kept = {name: self._state.get(f"{state}{BESIDE}{name}") for name in self._names(chosen)}
+            kept = {name: self._state.kept_buffer(state, name) for name in self._names(chosen)}
             self.values = {**self.values, **{name: value for name, value in kept.items() if value is not None}}
 
     @contextmanager

@@ -14,7 +14,7 @@ import numpy as np
 Discrete = Mapping[str, np.ndarray]
 """The values of a network's persistent integer and boolean buffers, by name; without batch norm's counters."""
 
-BESIDE = "discrete/"
+STORED_PREFIX = "discrete/"
 """Prefix of their names where they are stored with other arrays."""
 
 
@@ -57,10 +57,10 @@ def copied(discrete: Discrete) -> Discrete:
 
 def for_storage(discrete: Discrete) -> dict[str, np.ndarray]:
     """Returns the buffers under the names that `taken_from` finds among other arrays."""
-    return {f"{BESIDE}{name}": values for name, values in discrete.items()}
+    return {f"{STORED_PREFIX}{name}": values for name, values in discrete.items()}
 
 
 def taken_from(arrays: dict[str, np.ndarray]) -> Discrete:
     """Removes the buffers from stored arrays, and returns them."""
-    names = [name for name in arrays if name.startswith(BESIDE)]
-    return {name.removeprefix(BESIDE): arrays.pop(name) for name in names}
+    names = [name for name in arrays if name.startswith(STORED_PREFIX)]
+    return {name.removeprefix(STORED_PREFIX): arrays.pop(name) for name in names}

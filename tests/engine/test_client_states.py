@@ -9,6 +9,7 @@ import torch
 from rayfl.engine.client_states import ClientStates
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
+from rayfl.local.client_state import ClientState
 from rayfl.local.state import Scope
 from rayfl.planning.round_index import RoundIndex
 
@@ -170,3 +171,17 @@ def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
     with pytest.raises(RayflError, match="after round 3 is lost: its worker only has the state after round 2"):
         states.open(3, RoundIndex(0, 4, 4), 0, {3: 3}, CPU)
+
+
+def test_an_undeclared_name_is_refused_also_if_it_looks_like_a_buffer_of_a_declared_one() -> None:
+    state = ClientState({}, frozenset({"control"}))
+    for name in ("controll", "control@typo"):
+        with pytest.raises(RayflError, match=f"client state '{name}' is not declared"):
+            state[name] = torch.zeros(1)
+        with pytest.raises(RayflError, match=f"client state '{name}' is not declared"):
+            state[name]
+    state.keep_buffer("control", "norm.seen", torch.ones(1))
+    assert state.kept_buffer("control", "norm.seen") == 1
+    assert state.kept_buffer("control", "norm.other") is None
+    with pytest.raises(RayflError, match="client state 'personal' is not declared"):
+        state.keep_buffer("personal", "norm.seen", torch.ones(1))

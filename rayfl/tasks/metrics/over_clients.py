@@ -1,9 +1,8 @@
 """Statistics of a metric over clients: how well a model does on average, and how evenly.
 
 Every client has the same weight, whatever its number of samples; one whose labels leave the metric undefined is left
-out. Values of a share (accuracy) are shares too, and their
-variances are in squared shares: 10,000 times that is percent squared. Sums are correctly rounded (math.fsum), so the
-order of the clients does not matter.
+out. Values of a share (accuracy) are shares too, and their variances are in squared shares: 10,000 times that is
+percent squared. Sums are correctly rounded (math.fsum), so the order of the clients does not matter.
 """
 
 from __future__ import annotations
