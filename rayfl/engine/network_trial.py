@@ -153,16 +153,17 @@ class _Trial:
         return None
 
     def check_attributes(self, again: Callable[[], _Trial]) -> None:
-        """Checks that no attribute of the network or the task carries anything from one batch to another.
+        """Looks for attributes of the network or the task that carry something from one batch to another.
 
-        Two batches alternate, so what is merely computed from the current batch (attention weights) or once for all
-        (a cached mask) is the same each time.
+        A batch is tried after batches of its own mode, after one of the other mode, and on a new network. What is
+        merely computed from the current batch (attention weights) or once for all (a cached mask) is the same each
+        time. What begins to matter only after more batches, or on other inputs, is not found.
 
         Args:
             again: Makes another trial, with a new network and task.
 
         Raises:
-            ScenarioError: One does.
+            ScenarioError: There is one.
         """
         moved = list(dict.fromkeys(name for seen in self._first for name in changed(self._before, seen.attributes)))
         if not moved:
@@ -175,14 +176,16 @@ class _Trial:
             raise ScenarioError(self._keeps_state(kept[0]))
 
     def _kept(self, moved: Sequence[Attribute], again: Callable[[], _Trial]) -> list[Attribute]:
-        first, second, third = self._first, self._visit(1), self._visit(0)
-        kept = [
-            name for one, other in zip(first, third, strict=True) for name in changed(one.attributes, other.attributes)
-        ]
+        first, second = self._first, self._visit(1)
+        # an evaluation may reset what the next training step would find, and the reverse, so each follows its own kind
+        trained = [self._seen(self._train, number) for number in (0, 1)]
+        evaluated = [self._seen(self._evaluate, number) for number in (1, 0)]
+        pairs = [(first[0], trained[0]), (second[0], trained[1]), (second[1], evaluated[1])]
+        kept = [name for one, other in pairs for name in changed(one.attributes, other.attributes)]
         if kept:
             return kept
         # the evaluated samples are the same after both batches
-        if not (_same_results(first[0], third[0]) and _same_results(first[1], second[1])):
+        if not all(_same_results(*pair) for pair in [*pairs, (first[1], second[1])]):
             return list(moved)
         new = again()
         new._task_works = self._task_works
@@ -213,11 +216,11 @@ class _Trial:
 
     def _visit(self, number: int) -> tuple[_Seen, _Seen]:
         """Trains on a batch, then evaluates."""
-        return self._seen(lambda: self._train(number)), self._seen(self._evaluate)
+        return self._seen(self._train, number), self._seen(self._evaluate)
 
-    def _seen(self, compute: Callable[[], list[torch.Tensor]]) -> _Seen:
+    def _seen(self, step: Callable[[int], list[torch.Tensor]], number: int = 0) -> _Seen:
         with _generators_restored(), self.model.elsewhere(self.model.params):
-            results = [one.detach().clone() for one in compute()]
+            results = [one.detach().clone() for one in step(number)]
             self._check_infinite_buffers()
         self.model.zero_gradient()
         return _Seen(results, values_of(model=self.model.module, task=self._task))
@@ -257,8 +260,8 @@ class _Trial:
             raise ScenarioError(report_as_theirs(error, f"{where}: the backward pass")) from None
         return [loss, self.model.gradient.norm()]
 
-    def _evaluate(self) -> list[torch.Tensor]:
-        module, task, part = self.model.module.eval(), self._task, Slice(0, min(SAMPLES, len(self._store.test)))
+    def _evaluate(self, number: int) -> list[torch.Tensor]:
+        module, task, part = self.model.module.eval(), self._task, self._test_samples(number)
         (batch,) = evaluation_batches(self._source, module, task, part, SAMPLES, self._scenario.data_seed)
         with torch.no_grad(), _task_errors():
             return [task.evaluated(batch) if self._task_works else module(batch.x)]
@@ -300,6 +303,14 @@ class _Trial:
         if number and _shapes(self._views(places[1])[0][0]) != _shapes(self._views(places[0])[0][0]):
             return self._views(places[0][::-1].copy())
         return self._views(places[number])
+
+    def _test_samples(self, number: int) -> Slice:
+        """The first two test samples, or the next two if there are any, of the same shape."""
+        first, other = (Slice(start, min(start + SAMPLES, len(self._store.test))) for start in (0, SAMPLES))
+        if not number or len(self._store.test) < other.start + SAMPLES:
+            return first
+        shapes = [_shapes(self._source.test_batch(slice(part.start, part.stop))[0]) for part in (first, other)]
+        return other if shapes[0] == shapes[1] else first
 
     def _views(self, rows: np.ndarray) -> tuple[tuple[Input, ...], torch.Tensor]:
         rngs = [np.random.default_rng(view) for view in range(self._task.views)]

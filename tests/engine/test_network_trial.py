@@ -193,6 +193,34 @@ class GradientMean(Plain):
         self.norm = 0.9 * self.norm + 0.1 * float(gradient.norm())
 
 
+class ResetByEvaluation(Plain):
+    """Continues from the training batch before, and begins anew after an evaluation."""
+
+    state: Any = None
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own: torch.Tensor = super().hidden(x)
+        if not self.training:
+            self.state = None
+            return own
+        own = own if self.state is None or len(self.state) != len(own) else own + self.state
+        self.state = own.detach()
+        return own
+
+
+class ResetByTraining(Plain):
+    """Shifts all evaluated samples by the mean of the first ones since the last training batch."""
+
+    mean: Any = None
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = None
+            return super().hidden(x)
+        self.mean = x.mean(0) if self.mean is None else self.mean
+        return super().hidden(x - self.mean)
+
+
 class OwnGenerator(Plain):
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
@@ -216,6 +244,8 @@ class OwnGenerator(Plain):
         (FromFirstBatch, "scale"),
         (LastTrained, "mean"),
         (GradientMean, "norm"),
+        (ResetByEvaluation, "state"),
+        (ResetByTraining, "mean"),
         (OwnGenerator, "generator"),
     ],
     ids=lambda one: one.__name__ if isinstance(one, type) else "",
@@ -250,6 +280,20 @@ class Cached(Plain):
         return super().hidden(self.attention * self.positions[x.shape[1]])
 
 
+class Fused(Plain):
+    """Fuses its layers when it first evaluates, and forgets this when it trains."""
+
+    fused: torch.Tensor | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.fused = None
+            return self.head(self.first(x))  # type: ignore[no-any-return]
+        if self.fused is None:
+            self.fused = self.head.weight @ self.first.weight
+        return x @ self.fused.T + self.head(self.first.bias)  # type: ignore[no-any-return]
+
+
 class Drawing(Plain):
     """Draws from the global generators."""
 
@@ -274,7 +318,7 @@ class Normalised(Plain):
         return own
 
 
-@pytest.mark.parametrize("kind", [Cached, Drawing, Normalised])
+@pytest.mark.parametrize("kind", [Cached, Fused, Drawing, Normalised])
 def test_what_a_network_computes_from_the_current_batch_or_once_for_all_may_be_kept(kind: type[nn.Module]) -> None:
     assert job(kind.__name__).workloads[0].network.name.endswith(kind.__name__)
 
