@@ -114,6 +114,7 @@ class _Trial:
         except ScenarioError as error:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
         self.model = FlatModel(built, torch.device("cpu"), channels_last)
+        self._buffers = frozenset(name for name, _ in built.named_buffers(remove_duplicate=False))
         persistent = built.state_dict()
         self._infinite = {
             name: buffer.nan_to_num()  # a copy
@@ -136,7 +137,7 @@ class _Trial:
             A ScenarioError if the network does not fit; another exception if the task's own code raised, which its
             other checks or the run report.
         """
-        self._before = values_of(model=self.model.module, task=self._task)
+        self._before = self._values()
         try:
             with self.model.elsewhere(self.model.params):  # a layer may initialise itself from the first batch
                 self._check_evaluation()
@@ -208,8 +209,8 @@ class _Trial:
             remedy = "keep it in the client's state (client_state), or compute it anew in every batch"
         else:
             remedy = (
-                "make it a buffer (register_buffer; with persistent=False every client update starts anew), or set it "
-                "anew in every forward"
+                "make it a buffer (register_buffer with an initial tensor; with persistent=False every client update "
+                "starts anew), or set it anew in every forward"
             )
         where = f"task '{self._task.name}'" if owner == "task" else self._where
         return f"{where}: {what}; {remedy}"
@@ -223,7 +224,10 @@ class _Trial:
             results = [one.detach().clone() for one in step(number)]
             self._check_infinite_buffers()
         self.model.zero_gradient()
-        return _Seen(results, values_of(model=self.model.module, task=self._task))
+        return _Seen(results, self._values())
+
+    def _values(self) -> Values:
+        return values_of(self._buffers, model=self.model.module, task=self._task)
 
     def _check_infinite_buffers(self) -> None:
         """Checks that buffers with infinities, which `FlatModel.load` resets, are constants such as attention masks."""

@@ -1,4 +1,4 @@
-"""State in attributes: what networks and tasks keep besides parameters and buffers, compared by value."""
+"""State in attributes: what networks and tasks keep besides parameters and carried buffers, compared by value."""
 
 from __future__ import annotations
 
@@ -31,29 +31,37 @@ MOST = 200_000
 TOLERANCE = 1e-5
 """Relative difference of floating-point values that may be rounding."""
 
-_LEFT_OUT = {"_parameters", "_buffers", "_modules", "training"}
+_LEFT_OUT = {"_parameters", "_buffers", "_non_persistent_buffers_set", "_modules", "training"}
 _ATOMS = (bool, int, str, bytes, type(None), enum.Enum, numbers.Number, np.generic)
 _LIBRARIES = {"site-packages", "dist-packages"}
 
 
-def values_of(**owners: Any) -> Values:
+def values_of(buffers: Collection[str], /, **owners: Any) -> Values:
     """Copies what the attributes of networks, of all their submodules, and of other objects hold.
 
-    Parameters, buffers and the mode are left out. Containers, dataclasses and objects of the user's own classes are
-    entered; other objects, such as functions and loggers, are not. Mutable attributes of the user's classes count, too.
+    Parameters, the mode and the given buffers are left out. Containers, dataclasses and objects of the user's own
+    classes are entered; other objects, such as functions and loggers, are not. Mutable attributes of the user's classes
+    count, too.
 
     Args:
+        buffers: Names of buffers that rayfl carries or resets. All others, which were without a tensor when the network
+            was built, are attributes like any.
         owners: Networks and other objects, such as a task, by what to call them.
     """
     walk = _Walk()
     for owner in owners.values():
         if isinstance(owner, nn.Module):
-            walk.known |= {id(one) for one in (*owner.parameters(), *owner.buffers(), *owner.modules())}
+            carried = (one for name, one in owner.named_buffers(remove_duplicate=False) if name in buffers)
+            walk.known |= {id(one) for one in (*owner.parameters(), *carried, *owner.modules())}
     for label, owner in owners.items():
         named = owner.named_modules() if isinstance(owner, nn.Module) else [("", owner)]
         for path, one in named:
+            prefix = f"{path}." if path else ""
             for name, value in _attributes_of(one):
-                walk.enter((label, f"{path}.{name}" if path else name), "", value)
+                walk.enter((label, prefix + name), "", value)
+            for name, value in one._buffers.items() if isinstance(one, nn.Module) else ():
+                if prefix + name not in buffers:
+                    walk.enter((label, prefix + name), "", value)
     return walk.found
 
 

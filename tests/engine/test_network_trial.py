@@ -221,6 +221,37 @@ class ResetByTraining(Plain):
         return super().hidden(x - self.mean)
 
 
+class EmptyBuffer(Plain):
+    """Keeps the last hidden state in a buffer without an initial tensor."""
+
+    state: torch.Tensor | None
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.register_buffer("state", None)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        own: torch.Tensor = super().hidden(x)
+        own = own if self.state is None or len(self.state) != len(own) else own + self.state
+        self.state = own.detach()
+        return own
+
+
+class Offset(nn.Module):
+    """Registers a buffer in its first forward, from which it moves all later samples."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if "first" not in self._buffers:
+            self.register_buffer("first", x.detach().mean(0), persistent=False)
+        return x - self.get_buffer("first")
+
+
+class LateBuffer(RunningMean):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.layers = nn.ModuleList([Offset()])
+
+
 class OwnGenerator(Plain):
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
@@ -245,6 +276,8 @@ class OwnGenerator(Plain):
         (LastTrained, "mean"),
         (GradientMean, "norm"),
         (ResetByEvaluation, "state"),
+        (EmptyBuffer, "state"),
+        (LateBuffer, "layers.0.first"),
         (ResetByTraining, "mean"),
         (OwnGenerator, "generator"),
     ],
@@ -257,8 +290,8 @@ def test_a_network_that_keeps_state_in_an_attribute_is_refused_by_name(kind: typ
         + (
             "draw from PyTorch's global generator, which rayfl seeds for every client update"
             if kind is OwnGenerator
-            else "make it a buffer (register_buffer; with persistent=False every client update starts anew), or set it "
-            "anew in every forward"
+            else "make it a buffer (register_buffer with an initial tensor; with persistent=False every client update "
+            "starts anew), or set it anew in every forward"
         )
     )
 
@@ -266,8 +299,11 @@ def test_a_network_that_keeps_state_in_an_attribute_is_refused_by_name(kind: typ
 class Cached(Plain):
     """What it keeps follows from the shape of the input, or from the current batch alone."""
 
+    scale: torch.Tensor | None
+
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
+        self.register_buffer("scale", None)
         self.positions: dict[int, torch.Tensor] = {}
         self.attention: torch.Tensor | None = None
         self.warned = False
@@ -275,7 +311,8 @@ class Cached(Plain):
     def hidden(self, x: torch.Tensor) -> torch.Tensor:
         if x.shape[1] not in self.positions:
             self.positions[x.shape[1]] = torch.linspace(0, 1, x.shape[1])
-        self.attention = x.softmax(1).detach()
+        self.scale = x.detach().std(1, keepdim=True)
+        self.attention = (x / self.scale).softmax(1).detach()
         self.warned = True
         return super().hidden(self.attention * self.positions[x.shape[1]])
 
