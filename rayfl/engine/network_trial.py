@@ -171,10 +171,35 @@ class _Trial:
             return
         try:
             kept = self._kept(moved, again)
-        except Exception:  # it did not raise before: what was kept since is the reason
+        except Exception:  # because of other samples, or of what was kept since
+            try:
+                self._another(again)._try_other_samples()
+            except _TaskError:  # left to the run, as in `begin`
+                self._check_without_task(again)
+                return
             kept = moved
         if kept:
             raise ScenarioError(self._keeps_state(kept[0]))
+
+    def _check_without_task(self, again: Callable[[], _Trial]) -> None:
+        if self._task_works:
+            self._task_works = False
+            without = self._another(again)
+            if without.begin() is None:
+                without.check_attributes(again)
+
+    def _another(self, again: Callable[[], _Trial]) -> _Trial:
+        new = again()
+        new._task_works = self._task_works
+        return new
+
+    def _try_other_samples(self) -> None:
+        self._seen(self._train, 1)
+        part = self._test_samples(1)
+        with _generators_restored(), self.model.elsewhere(self.model.params):
+            self.model.module.eval()
+            self._try(*self._source.test_batch(slice(part.start, part.stop)), self._where)
+        self._seen(self._evaluate, 1)
 
     def _kept(self, moved: Sequence[Attribute], again: Callable[[], _Trial]) -> list[Attribute]:
         first, second = self._first, self._visit(1)
@@ -188,9 +213,7 @@ class _Trial:
         # the evaluated samples are the same after both batches
         if not all(_same_results(*pair) for pair in [*pairs, (first[1], second[1])]):
             return list(moved)
-        new = again()
-        new._task_works = self._task_works
-        fresh = new._visit(1)  # begins with another batch than this trial did
+        fresh = self._another(again)._visit(1)  # begins with another batch than this trial did
         # only after the evaluation have both seen inputs of all shapes
         kept = [name for name in changed(second[1].attributes, fresh[1].attributes) if name in moved]
         if not kept and not all(_same_results(*pair) for pair in zip(second, fresh, strict=True)):

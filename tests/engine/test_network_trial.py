@@ -360,6 +360,71 @@ def test_what_a_network_computes_from_the_current_batch_or_once_for_all_may_be_k
     assert job(kind.__name__).workloads[0].network.name.endswith(kind.__name__)
 
 
+def tokens() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    x, y = np.random.default_rng(5).integers(0, 60, (36, 6)), np.arange(36) % CLASSES
+    x[23, 2] = 99
+    return x[:24], y[:24], x[24:], y[24:]
+
+
+def unknown_tested() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    x, y, test_x, test_y = tokens()
+    x[23, 2], test_x[3, 0] = 0, 99
+    return x, y, test_x, test_y
+
+
+class Reading(nn.Module):
+    """Knows 60 tokens, and shows what it last attended to."""
+
+    attention: torch.Tensor | None = None
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(60, 4), nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        own = self.embedding(x)
+        self.attention = own.detach().softmax(1)
+        logits: torch.Tensor = self.head((own * self.attention).sum(1))
+        return logits
+
+
+class OwnObjective(Classification):
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return super().objective(batch)
+
+
+@pytest.mark.parametrize("task", ["classification", f"{__name__}:OwnObjective"])
+@pytest.mark.parametrize(("data", "mode"), [("tokens", ", in training mode"), ("unknown_tested", "")])
+def test_a_network_that_fails_on_other_samples_is_refused_with_its_error(data: str, mode: str, task: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        job("Reading", task, data)
+    assert str(caught.value).splitlines()[0] == (
+        f"model '{__name__}:Reading' on {__name__}:{data}{mode}: a batch of inputs [2, 6] raised IndexError: index out "
+        "of range in self"
+    )
+
+
+class Triplets(Classification):
+    """Needs two classes in a batch, which the other two tried samples do not have."""
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        if len(batch.y.unique()) < 2:
+            raise ValueError("no negative")
+        return super().objective(batch)
+
+
+def sorted_points() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    x, y, test_x, test_y = points()
+    y[[len(y) // 2, len(y) - 1]] = 1
+    return x, y, test_x, test_y
+
+
+def test_state_is_found_in_the_network_alone_where_the_objective_fails_on_other_samples() -> None:
+    scene = {"task": f"{__name__}:Triplets", "data": "sorted_points"}
+    assert job("Cached", **scene).workloads[0].num_outputs == CLASSES
+    assert "its attribute 'state' keeps state" in refusal(model="Recurrent", **scene)
+
+
 class Counting(Classification):
     """Weighs its loss by the number of batches so far."""
 
