@@ -28,6 +28,9 @@ Values = dict[tuple[Attribute, str], Any]
 MOST = 200_000
 """Places that are looked at, so that an attribute with a large structure, such as a vocabulary, costs no minutes."""
 
+DEEPEST = 100
+"""Levels of a nested structure, such as a linked list, that are looked at."""
+
 TOLERANCE = 1e-5
 """Relative difference of floating-point values that may be rounding."""
 
@@ -84,9 +87,9 @@ class _Walk:
         self.known: set[int] = set()
         self._alive: list[Any] = []  # so that no id is used twice
 
-    def enter(self, name: Attribute, place: str, value: Any) -> None:
+    def enter(self, name: Attribute, place: str, value: Any, depth: int = 0) -> None:
         """Adds an attribute's value, or what is inside it."""
-        if len(self.found) >= MOST or (id(value) in self.known and not isinstance(value, _ATOMS)):
+        if len(self.found) >= MOST or depth > DEEPEST or (id(value) in self.known and not isinstance(value, _ATOMS)):
             return
         leaf = _leaf(value)
         if leaf is not None:
@@ -99,7 +102,7 @@ class _Walk:
         self._alive.append(value)
         self.found[name, place] = type(value).__name__, len(inside)
         for index, one in inside:
-            self.enter(name, f"{place}{index}", one)
+            self.enter(name, f"{place}{index}", one, depth + 1)
 
 
 def _leaf(value: Any) -> Any:
@@ -116,7 +119,7 @@ def _leaf(value: Any) -> Any:
         return "generator", repr(value.get_state() if isinstance(value, np.random.RandomState) else value.getstate())
     if isinstance(value, _ATOMS):
         return type(value).__name__, value
-    if isinstance(value, list | tuple) and all(type(one) in (int, bool, str, float) for one in value):
+    if isinstance(value, list | tuple) and all(type(one) in (int, bool, str) for one in value):
         return type(value).__name__, tuple(value)
     return None
 
@@ -179,22 +182,25 @@ def _same(one: Any, other: Any) -> bool:
         return _same_tensors(first, second)
     if isinstance(first, np.ndarray):
         return first.shape == second.shape and first.dtype == second.dtype and _same_arrays(first, second)
-    if isinstance(first, float | np.floating):
-        return math.isclose(first, second, rel_tol=TOLERANCE) or (math.isnan(first) and math.isnan(second))
-    return bool(first == second)
+    if isinstance(first, float | np.floating) and math.isclose(first, second, rel_tol=TOLERANCE):
+        return True
+    return bool(first == second or (first != first and second != second))  # an undefined number or date is the same
 
 
 def _same_tensors(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype or one.layout != other.layout:
         return False
-    if not one.is_floating_point() or one.layout != torch.strided:
-        return torch.equal(one.to_dense(), other.to_dense()) if one.layout != torch.strided else torch.equal(one, other)
-    return _same_arrays(one.cpu().double().numpy(), other.cpu().double().numpy())
+    if one.layout != torch.strided:
+        one, other = one.to_dense(), other.to_dense()
+    if not one.is_floating_point() and not one.is_complex():
+        return torch.equal(one, other)
+    wide = torch.complex128 if one.is_complex() else torch.float64
+    return _same_arrays(one.to(wide).numpy(force=True), other.to(wide).numpy(force=True))
 
 
 def _same_arrays(one: np.ndarray, other: np.ndarray) -> bool:
     if one.dtype.kind not in "fc":
-        return bool(np.array_equal(one, other))
+        return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "mM"))
     finite = np.abs(one[np.isfinite(one)])
     scale = float(finite.max()) if finite.size else 0.0
     return bool(np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE * scale / 10, equal_nan=True))

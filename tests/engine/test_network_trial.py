@@ -252,6 +252,18 @@ class LateBuffer(RunningMean):
         self.layers = nn.ModuleList([Offset()])
 
 
+class LossesSoFar(Plain):
+    """Counts in a list of floats."""
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.totals = [float("nan"), 1e9, 0.0]
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        self.totals[2] += float(x.square().mean())
+        return super().hidden(x)
+
+
 class OwnGenerator(Plain):
     def __init__(self, num_classes: int = CLASSES) -> None:
         super().__init__(num_classes)
@@ -275,6 +287,7 @@ class OwnGenerator(Plain):
         (FromFirstBatch, "scale"),
         (LastTrained, "mean"),
         (GradientMean, "norm"),
+        (LossesSoFar, "totals"),
         (ResetByEvaluation, "state"),
         (EmptyBuffer, "state"),
         (LateBuffer, "layers.0.first"),
@@ -317,6 +330,37 @@ class Cached(Plain):
         return super().hidden(self.attention * self.positions[x.shape[1]])
 
 
+@dataclass
+class Link:
+    value: float
+    next: Link | None
+
+
+def chain(length: int) -> Link | None:
+    link = None
+    for number in range(length):
+        link = Link(number, link)
+    return link
+
+
+class Noting(Plain):
+    """Notes numbers of the current batch that are undefined, or the same but for rounding; and has a deep structure."""
+
+    scale = 1.0
+
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.links = chain(2000)
+        self.last: tuple[Any, ...] = ()
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        none = float("nan")
+        rounding = float(np.random.default_rng().normal()) * 1e-9
+        self.last = ([none, 2.0], (none, float(x.mean()) + rounding), complex(none, 1), np.datetime64("NaT"))
+        self.table = torch.tensor([none + 1j, 1j])
+        return super().hidden(x)
+
+
 class Fused(Plain):
     """Fuses its layers when it first evaluates, and forgets this when it trains."""
 
@@ -355,7 +399,7 @@ class Normalised(Plain):
         return own
 
 
-@pytest.mark.parametrize("kind", [Cached, Fused, Drawing, Normalised])
+@pytest.mark.parametrize("kind", [Cached, Noting, Fused, Drawing, Normalised])
 def test_what_a_network_computes_from_the_current_batch_or_once_for_all_may_be_kept(kind: type[nn.Module]) -> None:
     assert job(kind.__name__).workloads[0].network.name.endswith(kind.__name__)
 
