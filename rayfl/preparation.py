@@ -12,8 +12,6 @@ from rayfl.data.folders import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.data.trial import try_batches
 from rayfl.engine.client_statistics import check_client_statistics
-from rayfl.engine.constant_buffers import constant_buffers
-from rayfl.engine.frozen_parameters import frozen_parameters
 from rayfl.engine.initial_model import load_initial
 from rayfl.engine.job import Job
 from rayfl.engine.network_trial import build_checked
@@ -114,11 +112,10 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
         num_outputs = task.num_outputs(store.train.y, store.num_classes)
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
-    model = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
+    model, frozen = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
     vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
     discrete = {name: values.numpy() for name, values in model.discrete().items()}
-    frozen = frozen_parameters(model, store) | constant_buffers(model, store)
     initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 

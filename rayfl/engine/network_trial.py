@@ -1,4 +1,4 @@
-"""Tries a network before the run: its outputs, a step of training, and what it keeps from batch to batch."""
+"""Tries a network before the run: its outputs, a step of training, state from batch to batch, frozen parameters."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from rayfl.models.attributes import Attribute, Values, changed, is_generator, va
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import NoImagesError
+from rayfl.models.tensor_names import followed
 from rayfl.planning.slices import Slice
 from rayfl.registry import asks_for, takes_option
 from rayfl.tasks.task import Task
@@ -38,6 +39,9 @@ from rayfl.user_code import report_as_theirs
 SAMPLES = 2
 """Number of samples in a tried batch."""
 
+SHIFT = 0.1
+"""Added to the trained parameters in a trial, so that what follows them has a difference to follow."""
+
 
 def build_checked(
     scenario: Scenario,
@@ -45,7 +49,7 @@ def build_checked(
     store: ShardStore,
     build_task: Callable[[], Task],
     key: str = "model",
-) -> FlatModel:
+) -> tuple[FlatModel, frozenset[str]]:
     """Builds a phase's flat initial model on the CPU, and tries it and the task on two samples.
 
     4-D weights are stored channels-last, unless that is why the network or the task fails: `weight.view(-1)` needs
@@ -57,6 +61,10 @@ def build_checked(
         store: Its data.
         build_task: Builds its task.
         key: The key that names its network.
+
+    Returns:
+        The model, and the names of what is in no message, since neither the network nor the task moves it: parameters
+        without gradient (`requires_grad=False`), and integer and boolean buffers such as masks.
 
     Raises:
         ScenarioError: The network does not accept the data's inputs, its output does not fit the task, or an attribute
@@ -75,7 +83,7 @@ def build_checked(
     if isinstance(failure, ScenarioError):
         raise failure
     tried.check_attributes(lambda: trial(tried.model.channels_last))
-    return tried.model
+    return tried.model, tried.frozen()
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class _Seen:
 
 
 class _Trial:
-    """A new network and task, tried on batches of two samples; every batch meets the initial parameters and buffers.
+    """A new network and task, tried on batches of two samples; every batch begins with the initial buffers.
 
     Attributes:
         model: The network.
@@ -180,6 +188,38 @@ class _Trial:
             kept = moved
         if kept:
             raise ScenarioError(self._keeps_state(kept[0]))
+
+    def frozen(self) -> frozenset[str]:
+        """Names the parameters without gradient, and the integer and boolean buffers, that nothing moves.
+
+        Modules that follow others (`Network.copies`) are moved by their task. Whatever else moves, such as a moving
+        average of other parameters, shows in a step of training and an evaluation with other values of the trained
+        parameters.
+        """
+        model, copies = self.model, getattr(self.model.module, "copies", {})
+        parameters = {name for name, _ in model.module.named_parameters(remove_duplicate=False)}
+        without_gradient = [
+            slot
+            for slot in model.layout
+            if not slot.is_parameter and slot.name in parameters and not followed(slot.name, copies)
+        ]
+        discrete = [name for name in model.discrete_names if not followed(name, copies)]
+        if not without_gradient and not discrete:
+            return frozenset()
+        before, flags = model.vector.clone(), model.discrete()
+        try:
+            with _generators_restored(), model.elsewhere(model.params + SHIFT):
+                self._train(0)
+                self._evaluate(0)
+                after, left = model.vector.clone(), model.discrete()
+        except (RayflError, _TaskError):  # left to the run, as in `begin`; none is known to be frozen
+            return frozenset()
+        finally:
+            model.zero_gradient()
+            model.module.eval()
+        same = [slot for slot in without_gradient if torch.equal(slot.view(before), slot.view(after))]
+        constant = {name for name in discrete if torch.equal(flags[name], left[name])}
+        return frozenset(name for slot in same for name in slot.names) | constant
 
     def _check_without_task(self, again: Callable[[], _Trial]) -> None:
         if self._task_works:
@@ -285,6 +325,9 @@ class _Trial:
             torch.autograd.backward(loss)
         except Exception as error:
             raise ScenarioError(report_as_theirs(error, f"{where}: the backward pass")) from None
+        if type(task).after_step is not Task.after_step:
+            with _task_errors(), torch.no_grad():
+                task.after_step(module, self._client())
         return [loss, self.model.gradient.norm()]
 
     def _evaluate(self, number: int) -> list[torch.Tensor]:

@@ -51,8 +51,8 @@ class InitialModel:
         layout: The position of each tensor in the vector.
         head: Name of the feature layer; empty if the network declares none.
         copies: Modules that are copies of others (`Network.copies`).
-        frozen: Names of the parameters, and of integer and boolean buffers, that neither training nor the network's own
-            code changes.
+        frozen: Names of the parameters, and of integer and boolean buffers, that neither training nor the code of the
+            network or the task changes.
         channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
         discrete: The integer and boolean buffers, which are not part of the vector.
     """

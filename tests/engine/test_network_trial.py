@@ -452,7 +452,7 @@ class Triplets(Classification):
     """Needs two classes in a batch, which the other two tried samples do not have."""
 
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        if len(batch.y.unique()) < 2:
+        if len(set(batch.y.tolist())) < 2:
             raise ValueError("no negative")
         return super().objective(batch)
 
@@ -535,6 +535,46 @@ class WithAuxiliary(Classification):
 
 def test_a_task_whose_objective_reads_other_outputs_in_training_mode_may_have_them() -> None:
     assert job("Auxiliary", f"{__name__}:WithAuxiliary").workloads[0].num_outputs == CLASSES
+
+
+class FrozenBase(Plain):
+    def __init__(self, num_classes: int = CLASSES) -> None:
+        super().__init__(num_classes)
+        self.first.requires_grad_(False)
+
+
+class FrozenBaseOfTwoOutputs(FrozenBase):
+    def forward(self, x: torch.Tensor) -> Any:
+        outputs = super().forward(x)
+        return (outputs, outputs) if self.training else outputs
+
+
+class Moving(Classification):
+    """Moves a parameter after each step, without a declaration of copies."""
+
+    name: str = "moving"
+
+    def after_step(self, module: nn.Module, client: Any) -> None:
+        module.get_parameter("first.bias").lerp_(module.get_parameter("head.weight").mean(0), 0.01)
+
+
+class MovingWithAuxiliary(WithAuxiliary, Moving):
+    name: str = "moving_with_auxiliary"
+
+
+@pytest.mark.parametrize(
+    ("network", "task", "frozen"),
+    [
+        (FrozenBase, Classification, {"first.weight", "first.bias"}),
+        (FrozenBase, Moving, {"first.weight"}),
+        (FrozenBaseOfTwoOutputs, WithAuxiliary, {"first.weight", "first.bias"}),
+        (FrozenBaseOfTwoOutputs, MovingWithAuxiliary, {"first.weight"}),
+    ],
+)
+def test_parameters_are_frozen_that_the_task_and_the_network_leave_as_they_are(
+    network: type[nn.Module], task: type[Classification], frozen: set[str]
+) -> None:
+    assert job(network.__name__, f"{__name__}:{task.__name__}").workloads[0].initial.frozen == frozen
 
 
 class Demanding(Classification):
