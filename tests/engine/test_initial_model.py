@@ -135,7 +135,7 @@ class FreezesItsStem(nn.Module):
 
 def test_what_a_networks_own_train_freezes_is_no_parameter_that_trains(tmp_path: Path) -> None:
     scenario, _, store = built(f"{__name__}:FreezesItsStem")
-    flat = build_checked(scenario, scenario.phases[0], store, Classification)
+    flat, _ = build_checked(scenario, scenario.phases[0], store, Classification)
     assert flat.num_params == 4 * CLASSES + CLASSES
     phase = {"name": "federated", "rounds": 1, "cohort": 2, "algorithm": "fedmeta", "local": {"lr": 0.01}}
     result = rayfl.run(
