@@ -33,7 +33,10 @@ def inside(folder: Path, place: object, source: object, error: type[RayflError])
 
 
 def relative(place: object, source: object, error: type[RayflError]) -> str:
-    """The same check by the name alone: for folders at URIs, and for data, whose files may be links into a cache."""
+    """Checks a place as `inside` does, but by its name alone, and returns it.
+
+    Links are followed: a folder at a URI has none, and the files of data may be links into a cache.
+    """
     try:
         if isinstance(place, str) and b"\0" not in os.fsencode(place):
             parts = _SEPARATORS.split(place)

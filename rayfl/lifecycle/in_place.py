@@ -11,7 +11,7 @@ from typing import Literal
 
 from rayfl.checkpoint.checkpoints import Checkpoints
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
-from rayfl.lifecycle.run_lock import release_elsewhere
+from rayfl.lifecycle.run_lock import release_stale
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.report.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.report.recorded_metrics import read_rows
@@ -35,7 +35,7 @@ def run_in_place(
     Raises:
         HeldError: Another process on this machine, such as `rayfl resume`, works in the folder.
     """
-    release_elsewhere(folder)
+    release_stale(folder)
     charged = (folder / LEDGER_FILE).exists()
     begun = same and (folder / SCENARIO_FILE).exists()
     if begun and _is_done(folder, say):

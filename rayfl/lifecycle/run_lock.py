@@ -18,7 +18,7 @@ from rayfl.report.status import mark_lost
 LOCK = ".run-lock"
 """The file in the run's folder: the holder as JSON, with its heartbeat as the time of modification."""
 
-SILENT_S = 120.0
+LOCK_SILENT_S = 120.0
 """The lock of a process on another machine is stale after this long without a heartbeat."""
 
 
@@ -50,7 +50,7 @@ def run_lock(folder: Path, where: str = "") -> Iterator[Callable[[], None]]:
         folder.mkdir(parents=True, exist_ok=True)
         with _exclusively(path) as file:
             before = _read(file)
-            if before is not None and not is_gone(before, path, SILENT_S):
+            if before is not None and not is_gone(before, path, LOCK_SILENT_S):
                 raise _held(before, where or folder)
             own["inode"] = os.fstat(file.fileno()).st_ino
             file.truncate(0)
@@ -85,8 +85,8 @@ def _check_holds(path: Path, own: dict[str, Any], where: object) -> None:
         )
 
 
-def release_elsewhere(folder: Path) -> None:
-    """Removes a lock from another machine, for callers that know that no process there still works in the folder.
+def release_stale(folder: Path) -> None:
+    """Removes the lock of a dead process, or from another machine, for callers that know that nothing runs there.
 
     Raises:
         HeldError: A process on this machine holds the lock.
@@ -96,7 +96,7 @@ def release_elsewhere(folder: Path) -> None:
         return
     with _exclusively(path) as file:
         holder = _read(file)
-        if holder is not None and not is_elsewhere(holder) and not is_gone(holder, path, SILENT_S):
+        if holder is not None and not is_elsewhere(holder) and not is_gone(holder, path, LOCK_SILENT_S):
             raise _held(holder, folder)
         path.unlink()
 

@@ -21,7 +21,7 @@ OLD = ".before"
 MOVING = ".before-moving"
 """The same folder while files are being moved in or out: those in it are old, and those beside it too."""
 
-_WRITTEN_AGAIN = (SCENARIO_FILE, ENVIRONMENT_FILE, STATUS, PRIVACY_FILE)
+_COPIED = (SCENARIO_FILE, ENVIRONMENT_FILE, STATUS, PRIVACY_FILE)
 """Copied rather than moved, since resuming reads them."""
 
 
@@ -48,7 +48,7 @@ class OldRecords:
         self.put_back()
         with self._moving_files():
             self._moving.mkdir()
-            for name in _WRITTEN_AGAIN:
+            for name in _COPIED:
                 if (self._folder / name).exists():
                     shutil.copy2(self._folder / name, self._moving / name)
             for path in self._appended():

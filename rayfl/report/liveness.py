@@ -15,8 +15,8 @@ import psutil
 
 BEATS_EVERY_S = 30.0
 
-SILENT_S = 300.0
-"""A process on another machine counts as dead after this long without a heartbeat."""
+STATUS_SILENT_S = 300.0
+"""A run on another machine counts as lost after this long without a heartbeat of its status.json."""
 
 _CLOCK_MAY_SHIFT_S = 10.0
 
@@ -78,7 +78,7 @@ def is_elsewhere(process: Mapping[str, Any]) -> bool:
     return bool(process["host"] != platform.node()) or any(process.get(key, here[key]) != here[key] for key in here)
 
 
-def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = SILENT_S) -> bool:
+def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = STATUS_SILENT_S) -> bool:
     """Whether a process has ended.
 
     On its own machine the process table decides; elsewhere the heartbeat. Of records that do not name boot and

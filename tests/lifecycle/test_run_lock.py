@@ -20,7 +20,7 @@ from rich.console import Console
 import rayfl
 from rayfl.errors import ResourceError
 from rayfl.lifecycle.in_place import run_in_place
-from rayfl.lifecycle.run_lock import LOCK, SILENT_S, HeldError, release_elsewhere, run_lock
+from rayfl.lifecycle.run_lock import LOCK, LOCK_SILENT_S, HeldError, release_stale, run_lock
 from rayfl.report.liveness import this_process
 from tests.callbacks.scene import PLAIN, StopAt, tables
 
@@ -63,7 +63,7 @@ def test_the_loser_is_told_who_holds_the_folder(tmp_path: Path, other: psutil.Pr
 
 @pytest.mark.parametrize(
     ("beat_s_ago", "stale"),
-    [(0.0, False), (SILENT_S - 30, False), (SILENT_S + 1, True)],
+    [(0.0, False), (LOCK_SILENT_S - 30, False), (LOCK_SILENT_S + 1, True)],
 )
 def test_a_lock_from_another_machine_is_stale_without_a_beat_for_two_minutes(
     beat_s_ago: float, stale: bool, tmp_path: Path
@@ -88,7 +88,7 @@ def test_the_lock_of_another_container_that_shares_the_name_of_its_machine_needs
     held(tmp_path, pid=dead_pid(), began=0.0, **container)
     with pytest.raises(HeldError), run_lock(tmp_path):
         pass
-    held(tmp_path, SILENT_S + 1, pid=dead_pid(), began=0.0, **container)
+    held(tmp_path, LOCK_SILENT_S + 1, pid=dead_pid(), began=0.0, **container)
     with run_lock(tmp_path):
         pass
 
@@ -109,7 +109,7 @@ def test_a_run_whose_lock_is_stale_counts_as_lost(tmp_path: Path) -> None:
     """Its status.json, with a beat of less than five minutes ago, would still call it active."""
     process = {"host": "another", "pid": 1, "began": 0.0}
     (tmp_path / "status.json").write_text(json.dumps({"status": "running", "reason": None, "process": process}))
-    held(tmp_path, SILENT_S + 1, **process)
+    held(tmp_path, LOCK_SILENT_S + 1, **process)
     with run_lock(tmp_path):
         assert json.loads((tmp_path / "status.json").read_text())["status"] == "lost"
 
@@ -131,11 +131,11 @@ def test_those_who_know_that_nothing_works_elsewhere_release_a_lock_from_there_b
     tmp_path: Path, other: psutil.Process
 ) -> None:
     held(tmp_path, host="another")
-    release_elsewhere(tmp_path)
+    release_stale(tmp_path)
     assert not (tmp_path / LOCK).exists()
     held(tmp_path, pid=other.pid, began=other.create_time())
     with pytest.raises(HeldError):
-        release_elsewhere(tmp_path)
+        release_stale(tmp_path)
 
 
 @pytest.mark.parametrize("how", ["folder", "resume"])

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 import rayfl
-from rayfl.report.liveness import SILENT_S, Heartbeat
+from rayfl.report.liveness import STATUS_SILENT_S, Heartbeat
 from rayfl.report.status import LOST, STATUS, Status, read_status
 
 WRITES = """
@@ -94,7 +94,7 @@ def test_of_processes_that_are_not_in_the_process_table_the_heartbeat_decides(
 ) -> None:
     change(running, **elsewhere)
     assert status_of(running) == "running"
-    before = time.time() - SILENT_S - 1
+    before = time.time() - STATUS_SILENT_S - 1
     os.utime(running / STATUS, (before, before))
     assert status_of(running) == LOST
 
