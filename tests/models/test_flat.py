@@ -286,27 +286,29 @@ class CachesMask(nn.Module):
 
 
 def test_a_mask_of_another_shape_is_put_back_when_values_elsewhere_are_left() -> None:
-    flat = FlatModel(CachesMask(), CPU)
+    net = CachesMask()
+    flat = FlatModel(net, CPU)
     flat.module(torch.ones(3, 1))
-    mask, before = flat.module.mask, flat.vector.clone()
+    mask, before = net.mask, flat.vector.clone()
     with flat.elsewhere(flat.params + 1):
         mask.zero_()
         flat.module(torch.ones(5, 1))
-        assert len(flat.module.mask) == 5
-    assert flat.module.mask is mask
+        assert len(net.mask) == 5
+    assert net.mask is mask
     assert torch.equal(mask, torch.full((3, 3), -torch.inf).triu(1))
     assert torch.equal(flat.vector, before)
     flat.load(flat.vector.clone())
-    assert not len(flat.module.mask)
+    assert not len(net.mask)
 
 
 def test_an_evaluation_that_only_computes_a_mask_does_not_load_the_model_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    flat = FlatModel(CachesMask(), CPU)
+    net = CachesMask()
+    flat = FlatModel(net, CPU)
     vector, loads = flat.vector.clone(), list[int]()
     flat.load(vector)
     monkeypatch.setattr(flat, "load", lambda *_: loads.append(1))
     for length in flat.unchanged([2, 3, 3, 4], vector):
-        assert not len(flat.module.mask)
+        assert not len(net.mask)
         flat.module(torch.ones(length, 1))
     assert not loads
 
