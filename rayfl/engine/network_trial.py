@@ -123,12 +123,7 @@ class _Trial:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
         self.model = FlatModel(built, torch.device("cpu"), channels_last)
         self._buffers = frozenset(name for name, _ in built.named_buffers(remove_duplicate=False))
-        persistent = built.state_dict()
-        self._infinite = {
-            name: buffer.nan_to_num()  # a copy
-            for name, buffer in built.named_buffers()
-            if name in persistent and buffer.is_floating_point() and not buffer.isfinite().all()
-        }
+        self._infinite = {name: built.get_buffer(name).nan_to_num() for name in self.model.constant_names}  # copies
         self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
         self._where = f"{key} '{network.name}' on {store.name}"
         self._width = _how_to_set_width(network, self._num_outputs, key)
