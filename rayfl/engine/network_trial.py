@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,12 +172,11 @@ class _Trial:
         moved = list(dict.fromkeys(name for seen in self._first for name in changed(self._before, seen.attributes)))
         if not moved:
             return
-        try:
+        kept: Sequence[Attribute] | None = None
+        with suppress(Exception):
             kept = self._kept(moved, again)
-        except Exception:  # because of other samples, or of what was kept since
-            try:
-                self._another(again)._try_other_samples()
-            except _TaskError:  # left to the run, as in `begin`
+        if kept is None:  # a step raised, because of its samples or of what was kept before
+            if not self._another(again)._works_on_other_samples():
                 self._check_without_task(again)
                 return
             kept = moved
@@ -228,13 +227,18 @@ class _Trial:
         new._task_works = self._task_works
         return new
 
-    def _try_other_samples(self) -> None:
-        self._seen(self._train, 1)
+    def _works_on_other_samples(self) -> bool:
+        """Tries the other samples; False if the task's code raises, which is left to the run as in `begin`."""
         part = self._test_samples(1)
-        with _generators_restored(), self.model.elsewhere(self.model.params):
-            self.model.module.eval()
-            self._try(*self._source.test_batch(slice(part.start, part.stop)), self._where)
-        self._seen(self._evaluate, 1)
+        try:
+            self._seen(self._train, 1)
+            with _generators_restored(), self.model.elsewhere(self.model.params):
+                self.model.module.eval()
+                self._try(*self._source.test_batch(slice(part.start, part.stop)), self._where)
+            self._seen(self._evaluate, 1)
+        except _TaskError:
+            return False
+        return True
 
     def _kept(self, moved: Sequence[Attribute], again: Callable[[], _Trial]) -> list[Attribute]:
         first, second = self._first, self._visit(1)
