@@ -39,7 +39,7 @@ class MessageSizes:
             buffers_are_sent: Whether buffers travel with the parameters.
             stays_local: Names of the parameters and buffers that clients keep to themselves.
             frozen: Names of the parameters and of integer and boolean buffers that nothing changes
-                (`frozen_parameters`, `constant_buffers`).
+                (see `build_checked`).
         """
         left_out = {*stays_local, *frozen}
         kept = {slot.name for slot in model.slots_of(left_out)}
