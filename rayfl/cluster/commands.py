@@ -94,7 +94,7 @@ def follow(handle: Handle, console: Console) -> int:
             _print_to_the_end(handle, console, bar)
     except KeyboardInterrupt:
         console.print(
-            Text(f"detached; {handle.name} keeps running: end it with `rayfl stop {handle.name}`"), soft_wrap=True
+            Text(f"detached: {handle.name} keeps running; end it with `rayfl stop {handle.name}`"), soft_wrap=True
         )
         return 0
     ended = handle.status()  # from the run's process, which stays for a moment, or from its folder

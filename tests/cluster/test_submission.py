@@ -292,7 +292,7 @@ def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_
 def test_a_scenario_that_cannot_run_is_rejected_at_once(cluster: str, tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
         submit(tmp_path, scene={"callbacks": ["early_stoping"]})
-    with pytest.raises(ResourceError, match="do not fit the Ray cluster"):
+    with pytest.raises(ResourceError, match="do not fit on the Ray cluster"):
         submit(tmp_path, scene={"resources": {"hosts": 3}})
     with pytest.raises(ScenarioError, match=r"^resources\.dashboard: has no effect on an existing cluster"):
         submit(tmp_path, scene={"resources": {"dashboard": True}})
