@@ -59,12 +59,13 @@ class Actors:
         return [*self.hosts, self.server, self.scheduler]
 
     def open(self, job: Job) -> None:
-        """Begins another run; discards everything from the previous one."""
+        """Begins another run on all actors; discards everything from the previous one."""
         run = GivenRun.of(job)
         told = self.server.call("open", run, Models.of(job))
-        for host in self.hosts:
-            host.call("open", told)  # after the server, since a host asks the server for the run
-        self.scheduler.call("open", run, self._backend, job.populations, job.settles)
+        begun = [host.call("open", told) for host in self.hosts]  # after the server, which a host asks for the run
+        begun.append(self.scheduler.call("open", run, self._backend, job.populations, job.settles))
+        # Ray lets later calls overtake one whose arguments are still awaited, and they would find the previous run
+        ray.wait(begun, num_returns=len(begun))
 
     def end(self) -> None:
         for worker in (self.scheduler, *self.hosts, self.server):

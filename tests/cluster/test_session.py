@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ import ray
 from rich.console import Console
 
 import rayfl
+from rayfl.cluster.actors import Actors
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.session import Session
@@ -60,6 +62,29 @@ def open_sockets_and_threads() -> tuple[int, int]:
 
 
 @pytest.mark.slow
+def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that was asked earlier trained the model of this run in the network of the run before."""
+    waited = list[str]()
+    monkeypatch.setattr(ray, "wait", lambda refs, num_returns: waited.extend(refs[:num_returns]))
+    for given in ("GivenRun", "Models"):
+        monkeypatch.setattr(f"rayfl.cluster.actors.{given}.of", lambda job: None)
+    actors = object.__new__(Actors)
+    server, *hosts, scheduler = (_Called(name) for name in ("server", "host 0", "host 1", "scheduler"))
+    vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, _backend=None)
+    actors.open(SimpleNamespace(populations=[], settles=False))  # type: ignore[arg-type]
+    assert waited == ["host 0: open", "host 1: open", "scheduler: open"]
+
+
+class _Called:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def call(self, method: str, *arguments: Any) -> str:
+        return f"{self._name}: {method}"
+
+
 def test_runs_on_a_cluster_of_the_program_leave_no_socket_and_no_thread(tmp_path: Path) -> None:
     counts = []
     for _ in range(6):

@@ -195,7 +195,7 @@ def test_no_snapshot_is_taken_of_a_host_that_came_back_without_its_states() -> N
                 assert isinstance(hosts, list)
                 hosts[home(here, 2)] = InlineBackend([Host(0, job.scenario, job.workloads)], Mock()).hosts[0]
 
-    with pytest.raises(LostError, match=r"the state of client 0 after round 1 is lost: .* snapshot of round 2"):
+    with pytest.raises(LostError, match="the state of client 0 after round 1 is lost: "):
         follow()
     assert all(round < 2 for round in taken)
 
