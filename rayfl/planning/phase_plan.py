@@ -135,7 +135,7 @@ class PhasePlan:
         except ScenarioError as error:
             raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
 
-    @property
+    @cached_property
     def hidden_by(self) -> str:
         """The key of its differential privacy, under which no integer or flag may leave a client; empty without."""
         if self.phase.local.dp is not None:
