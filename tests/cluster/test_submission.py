@@ -74,10 +74,11 @@ ONE_HOST = {"hosts": 1, "cpus_per_host": CPUS}
 """It takes the whole cluster."""
 
 
-def submit(out: Path, **options: Any) -> Handle:
+def submit(out: Path | None, **options: Any) -> Handle:
     """Submits the scene; `scene` in the options changes it."""
     changes = {"resources": ONE_HOST} | options.pop("scene", {})
-    return rayfl.submit(tables(**changes), out=out, console=Console(quiet=True), **options)
+    where: dict[str, Any] = {} if out is None else {"out": out}
+    return rayfl.submit(tables(**changes), console=Console(quiet=True), **where, **options)
 
 
 def until(condition: Any) -> None:
@@ -301,7 +302,7 @@ def test_a_scenario_that_cannot_run_is_rejected_at_once(cluster: str, tmp_path: 
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "metrics.jsonl").touch()
     with pytest.raises(ResourceError, match="used' already has the records of a run"):
-        submit(tmp_path, folder=tmp_path / "used")
+        submit(None, folder=tmp_path / "used")
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
 
 
