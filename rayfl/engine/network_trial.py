@@ -13,26 +13,24 @@ import torch
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Named
 from rayfl.data.batches import Batch, BatchSource
 from rayfl.data.collation import Input
 from rayfl.data.image_layout import CHANNELS, how_to_make_images
 from rayfl.data.store import ShardStore
 from rayfl.engine.evaluation_batches import evaluation_batches
 from rayfl.engine.initial_model import TORCH_GLOBALS, build_network
+from rayfl.engine.network_outputs import check_outputs, how_to_set_width, shapes_of, tensors_of
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.client_state import ClientState
 from rayfl.local.client_streams import ClientStreams
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
 from rayfl.local.training_batch import TrainingBatch
-from rayfl.models import models
 from rayfl.models.attributes import Attribute, Values, changed, is_generator, values_of
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import NoImagesError
 from rayfl.models.tensor_names import followed
 from rayfl.planning.slices import Slice
-from rayfl.registry import asks_for, takes_option
 from rayfl.tasks.task import Task
 from rayfl.user_code import report_as_theirs
 
@@ -126,7 +124,7 @@ class _Trial:
         self._infinite = {name: built.get_buffer(name).nan_to_num() for name in self.model.constant_names}  # copies
         self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
         self._where = f"{key} '{network.name}' on {store.name}"
-        self._width = _how_to_set_width(network, self._num_outputs, key)
+        self._width = how_to_set_width(network, self._num_outputs, key)
         # an objective of one's own may need more of a batch or a client than a trial has, and the run shows whether it
         # works; without the task, what the network keeps can still be tried
         self._own_objective = type(task).objective is not Task.objective
@@ -315,7 +313,7 @@ class _Trial:
             return [loss, self.model.gradient.norm()]
         outputs = self._forward(views[0], where)
         if not self._own_objective:
-            _check_outputs(outputs, y, task, self._num_outputs, where)
+            check_outputs(outputs, y, task, self._num_outputs, where)
         if not self._task_works:
             return [one for one in [outputs] if isinstance(one, torch.Tensor)]
         with _task_errors():
@@ -340,13 +338,13 @@ class _Trial:
         self.model.module.eval()
         x, y = self._source.test_batch(slice(0, SAMPLES))
         self._try(x, y, self._where, self._width)
-        for augmented, labels in _resized_batches(self._source, self._store, _shapes(x)):
+        for augmented, labels in _resized_batches(self._source, self._store, shapes_of(x)):
             self._try(augmented, labels, f"{self._where}, augmented")
 
     def _try(self, x: Input, y: torch.Tensor, where: str, width: str = "") -> None:
         with torch.no_grad():
             outputs = self._forward(x, where)
-        _check_outputs(outputs, y, self._task, self._num_outputs, where, width)
+        check_outputs(outputs, y, self._task, self._num_outputs, where, width)
 
     def _forward(self, x: Input, where: str) -> Any:
         try:
@@ -354,10 +352,10 @@ class _Trial:
         except RayflError:
             raise
         except (Exception, SystemExit) as error:  # a user's network may raise anything on unexpected inputs
-            line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {_shapes(x)}").split("\n", 1)
+            line, *rest = report_as_theirs(error, f"{where}: a batch of inputs {shapes_of(x)}").split("\n", 1)
             if isinstance(x, torch.Tensor) and x.ndim == 4 and x.shape[1] not in CHANNELS:
                 line += self._as_images
-            elif "long" in str(error).lower() and any(one.dtype == torch.int64 for one in _tensors(x).values()):
+            elif "long" in str(error).lower() and any(one.dtype == torch.int64 for one in tensors_of(x).values()):
                 line += "; integers reach the network as int64: give measurements as x.astype('float32')"
             raise ScenarioError("\n".join([line, *rest])) from None
 
@@ -369,7 +367,7 @@ class _Trial:
         """The inputs of every view, and the labels, of the first two samples or of two others of the same shape."""
         length = len(self._store.train)
         places = [np.array([0, 1]) % length, np.array([length // 2, length - 1])]
-        if number and _shapes(self._views(places[1])[0][0]) != _shapes(self._views(places[0])[0][0]):
+        if number and shapes_of(self._views(places[1])[0][0]) != shapes_of(self._views(places[0])[0][0]):
             return self._views(places[0][::-1].copy())
         return self._views(places[number])
 
@@ -378,7 +376,7 @@ class _Trial:
         first, other = (Slice(start, min(start + SAMPLES, len(self._store.test))) for start in (0, SAMPLES))
         if not number or len(self._store.test) < other.start + SAMPLES:
             return first
-        shapes = [_shapes(self._source.test_batch(slice(part.start, part.stop))[0]) for part in (first, other)]
+        shapes = [shapes_of(self._source.test_batch(slice(part.start, part.stop))[0]) for part in (first, other)]
         return other if shapes[0] == shapes[1] else first
 
     def _views(self, rows: np.ndarray) -> tuple[tuple[Input, ...], torch.Tensor]:
@@ -441,35 +439,5 @@ def _resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Ite
     rows = np.arange(min(2, len(store.train)))
     for view in range(len(store.augmentations) if source.varies else 0):
         for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
-            if _shapes(x) != shapes:
+            if shapes_of(x) != shapes:
                 yield x, y
-
-
-def _check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:
-    """Checks what a network returned; `width` is the remedy for outputs of another width."""
-    if not isinstance(outputs, torch.Tensor):
-        raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
-    shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
-    if not any(_fits(shape, one) for one in allowed):
-        raise ScenarioError(
-            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{width}"
-        )
-
-
-def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
-    return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
-
-
-def _shapes(x: Input) -> str:
-    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in _tensors(x).items())
-
-
-def _tensors(x: Input) -> dict[str, torch.Tensor]:
-    return x if isinstance(x, dict) else {"": x}
-
-
-def _how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
-    """Returns a hint if the constructor takes the number of classes and did not get it, or got a different one."""
-    target = models.resolve(network.name)
-    told = asks_for(target, "num_classes") and "num_classes" not in network.options
-    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""
