@@ -89,8 +89,8 @@ def test_a_run_under_way_says_running(tmp_path: Path, monkeypatch: pytest.Monkey
     ("end", "error", "expected", "reason"),
     [
         (press_ctrl_c, KeyboardInterrupt, "interrupted", "Ctrl-C"),
-        (lambda: os.kill(os.getpid(), signal.SIGTERM), Terminated, "interrupted", "SIGTERM"),
-        (lambda: os.kill(os.getpid(), signal.SIGHUP), Terminated, "interrupted", "SIGHUP"),
+        (lambda: signal.raise_signal(signal.SIGTERM), Terminated, "interrupted", "SIGTERM"),
+        (lambda: signal.raise_signal(signal.SIGHUP), Terminated, "interrupted", "SIGHUP"),
         (
             fail,
             ClientError,
@@ -134,7 +134,7 @@ def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
 
     def swallowed() -> None:
         with suppress(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
 
     monkeypatch.setattr(InlineSession, "events", ends_after(2, swallowed))
     try:
@@ -151,7 +151,7 @@ def test_sigterm_is_named_although_ray_turns_it_into_a_plain_interrupt(
 ) -> None:
     def replaced() -> None:
         try:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         except Terminated:
             raise KeyboardInterrupt from None
 
@@ -314,7 +314,7 @@ def test_a_hangup_that_the_program_ignores_as_under_nohup_stays_ignored() -> Non
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with interruptible() as interrupts:
-            os.kill(os.getpid(), signal.SIGHUP)
+            signal.raise_signal(signal.SIGHUP)
             interrupts.raise_last()
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -331,10 +331,10 @@ def test_a_hangup_beside_sigterm_asks_only_once_to_end_the_run(
     with interruptible() as interrupts:
         with interrupts.second_raises(lambda: asked.append(None)):
             for number in pair:
-                os.kill(os.getpid(), number)
+                signal.raise_signal(number)
             assert len(asked) == 1
             with pytest.raises(EXCEPTIONS[asks_again]):
-                os.kill(os.getpid(), asks_again)
+                signal.raise_signal(asks_again)
         with pytest.raises(EXCEPTIONS[asks_again]):
             interrupts.check()
 
@@ -343,8 +343,8 @@ def test_a_hangup_that_ends_the_run_at_once_is_not_followed_by_sigterm() -> None
     """The model is being saved by then."""
     with interruptible() as interrupts:
         with pytest.raises(HungUp):
-            os.kill(os.getpid(), signal.SIGHUP)
-        os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
         assert isinstance(interrupts.cause_of(KeyboardInterrupt()), Terminated)
 
 
@@ -355,7 +355,7 @@ def test_rays_handler_of_sigterm_is_replaced_and_put_back() -> None:
     before = signal.signal(signal.SIGTERM, rays)
     try:
         with pytest.raises(Terminated), interruptible():
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) is rays
     finally:
         signal.signal(signal.SIGTERM, before)

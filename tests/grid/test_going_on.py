@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ class Interrupted:
         if isinstance(event, RoundDone) and event.round == self._after and not self._sent:
             self._sent = True
             for _ in range(self._times):
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
 
 
 def grid(folder: Path, **row: Any) -> Grid:
