@@ -1,0 +1,252 @@
+"""Measures what the quick tests prove: how many of 200 mutants of the core they kill.
+
+A mutant is one small change of one line (cosmic-ray's operators: `+` for `-`, `<` for `<=`, a loop left out). It is
+killed if a test that reaches the line fails, within a minute. Which tests reach a line is recorded once, by coverage.
+
+    python -m tools.mutants reach REACH         # the quick tests under coverage, once per state of the tests
+    python -m tools.mutants run REACH RESULTS   # goes on where it was stopped; prints killed and survivors
+
+Two runs compare if the sources in `AREAS` are the same: the mutants are drawn from them with a fixed seed. Work in a
+clone of its own: files in `rayfl/` are overwritten while a mutant is tried, and put back. `--share 1/2` and `2/2` let
+two processes, in two clones, share the work. Needs the group `mutants` of pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cosmic_ray.ast import ast_nodes, get_ast_from_path
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator, operator_names
+
+ROOT = Path(__file__).parents[1]
+AREAS = {
+    "reduction": ["engine/reduction.py", "engine/outgoing_answer.py"],
+    "exact sums": ["engine/exact_sum.py", "engine/maximum.py"],
+    "client states": ["engine/client_states.py", "engine/state_store.py"],
+    "scheduler": ["engine/scheduler.py", "engine/assignment.py", "engine/updates_on_hosts.py", "engine/schedules"],
+    "snapshots": ["engine/run_snapshot.py", "engine/snapshotting.py", "engine/snapshot_writer.py"],
+    "accounting": [
+        "privacy/composition.py",
+        "privacy/clients/accounting.py",
+        "privacy/clients/without_replacement.py",
+        "privacy/samples/accounting.py",
+        "privacy/samples/planned_account.py",
+        "privacy/samples/rdp.py",
+    ],
+    "scenario checks": [
+        "config/scenario.py",
+        "config/phase.py",
+        "config/validation.py",
+        "engine/phase_checks.py",
+        "privacy/clients/checks.py",
+        "privacy/samples/checks.py",
+    ],
+}
+"""Files and folders in rayfl/; of each area the same number of mutants is drawn."""
+NUMBER = 200
+SEED = 36
+SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: its file, the first line it touches, and how cosmic-ray makes it."""
+
+    area: str
+    path: str
+    line: int
+    operator: str
+    occurrence: int
+    column: int
+
+    def code(self) -> str:
+        """The file's text with the change."""
+        source = (ROOT / self.path).read_text()
+        changed: str | None = mutate_code(source, get_operator(self.operator)(), self.occurrence)
+        assert changed is not None, self
+        return changed
+
+    def words(self) -> str:
+        """What it changes: the line before and after."""
+        pairs = zip((ROOT / self.path).read_text().splitlines(), self.code().splitlines(), strict=False)
+        one, other = next((a, b) for a, b in pairs if a != b)
+        return f"{self.path}:{self.line}: {one.strip()}  ->  {other.strip()}"
+
+
+def all_mutants(area: str) -> Iterator[Mutant]:
+    """Every change of an area's files that can be seen: not those of annotations, which nothing evaluates."""
+    for name in AREAS[area]:
+        place = ROOT / "rayfl" / name
+        for path in sorted(place.glob("*.py")) if place.is_dir() else [place]:
+            inert = _inert_spans(path.read_text())
+            tree = get_ast_from_path(path)
+            for operator in sorted(operator_names()):
+                made = get_operator(operator)
+                if made.arguments():
+                    continue
+                positions = (start for node in ast_nodes(tree) for start, _ in made().mutation_positions(node))
+                for occurrence, start in enumerate(positions):
+                    if not any(begin <= start < end for begin, end in inert):
+                        yield Mutant(area, str(path.relative_to(ROOT)), start[0], operator, occurrence, start[1])
+
+
+def _inert_spans(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where annotations and `if TYPE_CHECKING` stand, as (line, column) from and to."""
+    nodes: list[ast.expr | ast.stmt] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
+            nodes.append(node.returns)
+        elif isinstance(node, ast.arg) and node.annotation:
+            nodes.append(node.annotation)
+        elif isinstance(node, ast.AnnAssign):
+            nodes.append(node.annotation)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes.append(node)
+    return [((n.lineno, n.col_offset), (n.end_lineno or 0, n.end_col_offset or 0)) for n in nodes]
+
+
+def drawn() -> list[Mutant]:
+    """The mutants: of every area as many, at most one of a place and of each two places at most one operator."""
+    stream = random.Random(SEED)
+    chosen: list[Mutant] = []
+    for index, area in enumerate(AREAS):
+        by_place: dict[tuple[str, int, int], list[Mutant]] = {}
+        for mutant in all_mutants(area):
+            by_place.setdefault((mutant.path, mutant.line, mutant.column), []).append(mutant)
+        number = NUMBER * (index + 1) // len(AREAS) - NUMBER * index // len(AREAS)
+        places = stream.sample(sorted(by_place), number)
+        chosen += [stream.choice(by_place[place]) for place in places]
+    return chosen
+
+
+def reach(out: Path, tests: str) -> None:
+    """Runs the quick tests under coverage; writes, by file and line, which tests reach it, and what each test takes."""
+    files = ",".join(sorted({mutant.path for mutant in drawn()}))
+    data = out.with_suffix(".coverage")
+    report, settings = out.with_suffix(".xml"), out.with_suffix(".ini")
+    settings.write_text(f"[run]\nparallel = true\ndata_file = {data}\ndynamic_context = none\ninclude = {files}\n")
+    chosen = ["-m", "not slow", "-q", f"--junitxml={report}", "-o", "junit_family=xunit1", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *chosen, *tests.split()]
+    covered = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
+    subprocess.run([*pytest, *covered], cwd=ROOT, check=False)
+    from coverage import CoverageData
+
+    measured = CoverageData(str(data))
+    measured.read()
+    lines: dict[str, dict[int, list[str]]] = {}
+    for file in measured.measured_files():
+        by_line = measured.contexts_by_lineno(file)
+        lines[str(Path(file).relative_to(ROOT))] = {
+            line: sorted({context.rpartition("|")[0].partition("@")[0] for context in contexts if context})
+            for line, contexts in by_line.items()
+        }
+    out.write_text(json.dumps({"lines": lines, "seconds": _seconds(report)}))
+
+
+def _seconds(report: Path) -> dict[str, float]:
+    """What each test took, by its id."""
+    import xml.etree.ElementTree as ElementTree  # a file that pytest wrote just now
+
+    return {
+        f"{case.get('file')}::{case.get('name')}": float(case.get("time") or 0)
+        for case in ElementTree.parse(report).iter("testcase")
+    }
+
+
+def run(reached: Path, out: Path, share: str) -> None:
+    """Tries the mutants that `out` does not have yet, and appends a line of JSON for each."""
+    known = json.loads(reached.read_text())
+    done = {line["mutant"] for line in map(json.loads, out.read_text().splitlines())} if out.exists() else set()
+    part, parts = map(int, share.split("/"))
+    mutants = drawn()
+    with out.open("a") as results:
+        for number in range(part - 1, len(mutants), parts):
+            mutant = mutants[number]
+            if number in done:
+                continue
+            tests = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
+            tests.sort(key=lambda test: known["seconds"].get(test, 1.0))
+            began = time.monotonic()
+            said = tried(mutant, tests) if tests else "not reached"
+            row = {"mutant": number, "outcome": said, "tests": len(tests), "seconds": time.monotonic() - began}
+            results.write(json.dumps(row | asdict(mutant) | {"words": mutant.words()}) + "\n")
+            results.flush()
+
+
+def _reaching(lines: dict[str, list[str]], line: int) -> list[str]:
+    """The tests that reach a line; of one that runs when the module is imported, those that reach any of the file."""
+    begun = max((int(reached) for reached in lines if int(reached) <= line), default=0)  # where the statement begins
+    return sorted(lines.get(str(begun), [])) or sorted({test for tests in lines.values() for test in tests})
+
+
+def tried(mutant: Mutant, tests: list[str]) -> str:
+    """Runs the tests with the change in place: killed by the first that fails, or by the time, or survived."""
+    path = ROOT / mutant.path
+    before = path.read_text()
+    path.write_text(mutant.code())
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+    arguments = ROOT / ".mutant_tests"
+    arguments.write_text("\n".join(tests))
+    try:
+        process = subprocess.Popen(
+            [*command, f"@{arguments}"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        try:
+            process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            return "survived"  # what was run in a minute passed
+        return {0: "survived", 1: "killed", 2: "killed", 4: "killed"}.get(process.returncode, "killed")
+    finally:
+        path.write_text(before)
+        arguments.unlink()
+
+
+def summary(paths: list[Path]) -> None:
+    """Prints killed by area, and the survivors."""
+    rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+    for area in AREAS:
+        of_area = [row for row in rows if row["area"] == area]
+        killed = sum(row["outcome"] == "killed" for row in of_area)
+        print(f"{area:16} {killed:3} of {len(of_area)} killed")
+    print(f"{'all':16} {sum(row['outcome'] == 'killed' for row in rows):3} of {len(rows)} killed")
+    for row in rows:
+        if row["outcome"] != "killed":
+            print(f"  {row['outcome']:11} {row['words']}")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
+    parser.add_argument("step", choices=("list", "reach", "run", "summary"))
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--share", default="1/1")
+    parser.add_argument("--tests", default="tests")
+    given = parser.parse_args(arguments)
+    files = [path.absolute() for path in given.files]
+    if given.step == "list":
+        for mutant in drawn():
+            print(mutant.area, mutant.operator, mutant.words())
+    elif given.step == "reach":
+        reach(files[0], given.tests)
+    elif given.step == "run":
+        run(files[0], files[1], given.share)
+    else:
+        summary(files)
+
+
+if __name__ == "__main__":
+    main()
