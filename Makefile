@@ -13,7 +13,7 @@ TESTS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all docs lint bench constraints clean
+.PHONY: help setup run test test-all durations release-check docs lint bench constraints clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 19
@@ -27,8 +27,17 @@ test: $(VENV)/.test ## Run the quick tests in two processes
 test-all: $(VENV)/.test-all ## Run all tests in two processes
 	$(PYTEST) $(TESTS)
 
-docs: $(VENV)/.docs ## Build the documentation in build/docs, running its notebooks
-	$(BIN)/sphinx-build -W --keep-going --jobs 2 --quiet docs build/docs
+durations: $(VENV)/.test-all ## Write tests/durations.json anew, when the quick tests have changed
+	$(PYTEST) -m "not slow" --keep-durations tests
+
+release-check: $(VENV)/.test-all $(VENV)/.docs ## What CI leaves out: all tests, notebooks, a real cluster, kills (hours)
+	$(PYTEST) tests
+	$(MAKE) docs
+	$(BIN)/python -m tools.check_cluster
+	$(BIN)/python -m tools.chaos
+
+docs: $(VENV)/.docs ## Build the documentation in build/docs; NOTEBOOKS=off leaves out running its notebooks
+	$(BIN)/sphinx-build -W --keep-going --jobs 2 --quiet $(if $(NOTEBOOKS),-D nb_execution_mode=$(NOTEBOOKS)) docs build/docs
 	@echo "open build/docs/index.html"
 
 lint: $(VENV)/.lint ## Check style, format and types
@@ -43,7 +52,7 @@ setup: $(VENV)/.test-all $(VENV)/.docs $(VENV)/.lint ## Install all that the tar
 
 constraints: $(VENV)/.installer ## Write constraints.txt anew, with new versions for what is missing or no longer fits
 	$(BIN)/uv pip compile pyproject.toml --universal --fork-strategy fewest --python-version 3.11 --all-extras \
-		--group setup --group test-all --group docs --group lint $(if $(UPGRADE),--upgrade) \
+		--group setup --group test-all --group mutants --group docs --group lint $(if $(UPGRADE),--upgrade) \
 		--no-annotate --custom-compile-command 'make constraints' --quiet --output-file constraints.txt
 	sed -i 's/ ;.*//' constraints.txt
 

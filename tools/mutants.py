@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -58,6 +61,7 @@ AREAS = {
 NUMBER = 200
 SEED = 36
 SECONDS = 60
+KILLED = ("killed", "hung")
 
 
 @dataclass(frozen=True)
@@ -108,9 +112,7 @@ def _inert_spans(source: str) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.returns:
             nodes.append(node.returns)
-        elif isinstance(node, ast.arg) and node.annotation:
-            nodes.append(node.annotation)
-        elif isinstance(node, ast.AnnAssign):
+        elif (isinstance(node, ast.arg) and node.annotation) or isinstance(node, ast.AnnAssign):
             nodes.append(node.annotation)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             nodes.append(node)
@@ -156,13 +158,10 @@ def reach(out: Path, tests: str) -> None:
 
 
 def _seconds(report: Path) -> dict[str, float]:
-    """What each test took, by its id."""
-    import xml.etree.ElementTree as ElementTree  # a file that pytest wrote just now
-
-    return {
-        f"{case.get('file')}::{case.get('name')}": float(case.get("time") or 0)
-        for case in ElementTree.parse(report).iter("testcase")
-    }
+    """What each test that passed took, by its id; one that fails without a mutant could kill none."""
+    cases = ElementTree.parse(report).iter("testcase")
+    passed = [case for case in cases if case.find("failure") is None and case.find("error") is None]
+    return {f"{case.get('file')}::{case.get('name')}": float(case.get("time") or 0) for case in passed}
 
 
 def run(reached: Path, out: Path, share: str) -> None:
@@ -176,8 +175,8 @@ def run(reached: Path, out: Path, share: str) -> None:
             mutant = mutants[number]
             if number in done:
                 continue
-            tests = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
-            tests.sort(key=lambda test: known["seconds"].get(test, 1.0))
+            reaching = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
+            tests = {test: known["seconds"][test] for test in reaching if test in known["seconds"]}
             began = time.monotonic()
             said = tried(mutant, tests) if tests else "not reached"
             row = {"mutant": number, "outcome": said, "tests": len(tests), "seconds": time.monotonic() - began}
@@ -191,28 +190,66 @@ def _reaching(lines: dict[str, list[str]], line: int) -> list[str]:
     return sorted(lines.get(str(begun), [])) or sorted({test for tests in lines.values() for test in tests})
 
 
-def tried(mutant: Mutant, tests: list[str]) -> str:
-    """Runs the tests with the change in place: killed by the first that fails, or by the time, or survived."""
+def tried(mutant: Mutant, tests: dict[str, float]) -> str:
+    """Runs the tests with the change in place until one fails or `SECONDS` of CPU time are over.
+
+    Returns:
+        "killed" if a test failed, "hung" if the tests take far less time without the change, or else "survived".
+    """
     path = ROOT / mutant.path
     before = path.read_text()
     path.write_text(mutant.code())
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
-    arguments = ROOT / ".mutant_tests"
-    arguments.write_text("\n".join(tests))
     try:
-        process = subprocess.Popen(
-            [*command, f"@{arguments}"], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
-            env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        try:
-            process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-            return "survived"  # what was run in a minute passed
-        return {0: "survived", 1: "killed", 2: "killed", 4: "killed"}.get(process.returncode, "killed")
+        left = SECONDS
+        for several in _likely_first(mutant, tests):
+            began = os.times()
+            code = _exit_code(several, left)
+            if code in (-signal.SIGKILL, -signal.SIGXCPU):
+                return "hung" if sum(tests[test] for test in several) < left / 4 else "survived"
+            if code:
+                return "killed"
+            left -= int(os.times().children_user - began.children_user)
+            if left < SECONDS / 6:
+                break
+        return "survived"
     finally:
         path.write_text(before)
+
+
+def _likely_first(mutant: Mutant, tests: dict[str, float]) -> Iterator[list[str]]:
+    """A few tests of the files that are named like the mutant's or reach its line most, then all others."""
+    files: dict[str, list[str]] = {}
+    for test in sorted(tests, key=lambda test: tests[test]):
+        files.setdefault(test.partition("::")[0], []).append(test)
+    stem = Path(mutant.path).stem
+    ranked = sorted(files, key=lambda file: (stem not in file, -len(files[file])))
+    first = [test for file in ranked[:8] for test in files[file][:12]]
+    yield first
+    if others := [test for test in tests if test not in set(first)]:
+        yield sorted(others, key=lambda test: tests[test])
+
+
+def _exit_code(tests: list[str], seconds: int) -> int:
+    """Of pytest; negative if a signal ended it."""
+    arguments = ROOT / ".mutant_tests"
+    arguments.write_text("\n".join(tests))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", f"@{arguments}"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds)),
+        process_group=0,
+    )
+    try:
+        return process.wait(timeout=5 * SECONDS)  # for a hang without CPU time
+    except subprocess.TimeoutExpired:
+        return -signal.SIGKILL
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # also what the tests started
+        process.wait()
         arguments.unlink()
 
 
@@ -221,11 +258,11 @@ def summary(paths: list[Path]) -> None:
     rows = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     for area in AREAS:
         of_area = [row for row in rows if row["area"] == area]
-        killed = sum(row["outcome"] == "killed" for row in of_area)
+        killed = sum(row["outcome"] in KILLED for row in of_area)
         print(f"{area:16} {killed:3} of {len(of_area)} killed")
     print(f"{'all':16} {sum(row['outcome'] == 'killed' for row in rows):3} of {len(rows)} killed")
     for row in rows:
-        if row["outcome"] != "killed":
+        if row["outcome"] not in KILLED:
             print(f"  {row['outcome']:11} {row['words']}")
 
 

@@ -1,0 +1,64 @@
+"""What quick tests take, kept in `durations.json`: files that take long start first, and long tests say why.
+
+`make durations` writes it anew. A test file is run by one process, so that its tests share what its fixtures make.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+KEPT = Path(__file__).with_name("durations.json")
+LIMIT = 2.0
+"""Seconds, of a process among two, beyond which a quick test carries its reason: `@pytest.mark.takes("why")`."""
+WORTH_KEEPING = 0.5
+"""Seconds from which a test is listed by itself."""
+
+_seconds: Counter[str] = Counter()
+
+
+class ByFile(LoadGroupScheduling):
+    """Gives a process all tests of a file, or of an `xdist_group`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        group: str = super()._split_scope(nodeid)
+        return group.partition("::")[0]
+
+
+def kept() -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds by file, and by test where it takes long."""
+    content = json.loads(KEPT.read_text())
+    return content["files"], content["tests"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--keep-durations", action="store_true", help=f"write what tests take to {KEPT.name}")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest come first, since the last one to end keeps the others waiting."""
+    files, _ = kept()
+    items.sort(key=lambda item: -files.get(item.nodeid.partition("::")[0], 0.0))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _seconds[report.nodeid.partition("@")[0] if "]" not in report.nodeid else report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if not session.config.getoption("--keep-durations") or hasattr(session.config, "workerinput"):
+        return
+    files: Counter[str] = Counter()
+    for test, seconds in _seconds.items():
+        files[test.partition("::")[0]] += seconds
+    tests = {test: round(seconds, 1) for test, seconds in sorted(_seconds.items()) if seconds >= WORTH_KEEPING}
+    content = {"files": {file: round(files[file], 1) for file in sorted(files)}, "tests": tests}
+    KEPT.write_text(json.dumps(content, indent=1) + "\n")
