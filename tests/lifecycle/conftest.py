@@ -1,10 +1,13 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
+
+import rayfl
+from tests.lifecycle.scene import run_scene
 
 
 class AtOnce:
@@ -30,3 +33,18 @@ def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots and checkpoints are written in no threads, so that a test knows which of them are there."""
     monkeypatch.setattr("rayfl.engine.snapshot_writer.ThreadPoolExecutor", AtOnce)
     monkeypatch.setattr("rayfl.checkpoint.checkpoint_writer.ThreadPoolExecutor", AtOnce)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _neither_drawn_nor_synced() -> Iterator[None]:
+    """Pictures are tested elsewhere, and no machine loses its power here; both would take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        patch.setattr("rayfl.durable._sync", lambda path: None)
+        yield
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
+    """SCENE from its first round to its last."""
+    return run_scene(tmp_path_factory.mktemp("undisturbed") / "run")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -11,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import torch
 from pydantic import PrivateAttr
 from rich.console import Console
 from safetensors import safe_open
 
+import rayfl
 from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
@@ -34,12 +38,12 @@ from tests.callbacks.scene import tables
 from tests.engine.scenes import snapshot_of
 
 NOISE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
-LOCAL = {"lr": 0.1, "batch_size": 4, "epochs": 2, "dp": NOISE}
+LOCAL = {"lr": 0.1, "batch_size": 4, "dp": NOISE}
 SCENE: dict[str, Any] = {
     "phases": [
-        {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL},
-        {"name": "stateful", "rounds": 4, "cohort": 5, "algorithm": "scaffold", "local": LOCAL},
-        {"name": "adaptive", "rounds": 3, "cohort": 5, "algorithm": "fedadam", "local": LOCAL},
+        {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 2, "local": LOCAL},
+        {"name": "stateful", "rounds": 4, "cohort": 3, "algorithm": "scaffold", "local": LOCAL},
+        {"name": "adaptive", "rounds": 3, "cohort": 3, "algorithm": "fedadam", "local": LOCAL},
     ],
     "evaluation": {"every": 2, "per_client": True},
 }
@@ -196,3 +200,36 @@ class Does(Callback):
         assert run.round is not None
         if run.round.round == self.round:
             self.what()
+
+
+class EndsAfter(Callback):
+    """Ends a run after a round: `error` raises, others send a signal, once or twice, or kill the process."""
+
+    round: int
+    how: str = "error"
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        if run.round.round != self.round:
+            return
+        if self.how == "error":
+            raise RuntimeError("left on purpose")
+        for _ in range(2 if self.how == "twice" else 1):
+            os.kill(os.getpid(), signal.SIGKILL if self.how == "kill" else signal.SIGTERM)
+
+
+def run_scene(folder: Path, *callbacks: Callback, resume: bool = False, **changes: Any) -> rayfl.Result:
+    """Runs SCENE with a checkpoint after every round, or resumes it from its folder."""
+    where: Any = {"resume": folder} if resume else {"folder": folder}
+    scenario = tables(**SCENE) | {"checkpoint": {"rounds": 1}} | changes
+    return rayfl.run(scenario, backend="inline", callbacks=callbacks, console=Console(width=10_000), **where)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
+
+
+def assert_same(result: rayfl.Result, undisturbed: rayfl.Result) -> None:
+    assert all(torch.equal(result.state_dict[name], value) for name, value in undisturbed.state_dict.items())
+    assert rows(result.directory) == rows(undisturbed.directory)
+    assert json.loads((result.directory / "status.json").read_text())["status"] == "finished"

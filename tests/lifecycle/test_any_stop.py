@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -53,6 +53,9 @@ KINDS: dict[str, list[dict[str, Any]]] = {
         {"schedule": "buffered", "concurrency": 4, "buffer": 2, "cohort": 12},
     ],
 }  # fmt: skip
+
+QUICK = ["stateful", "server state, then a relay that keeps state", "noise for samples", "rounds that overlap"]
+"""Between them: states of clients and of the server, a handover, relays, what was spent, and rounds under way."""
 
 DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognormal": [10.0, 1.0]}, "dropout": 0.2}}}
 
@@ -146,18 +149,12 @@ def undisturbed(kind: str) -> tuple[dict[str, Any], int]:
         return left(Path(folder)), moments.passed
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _nothing_is_synced() -> Iterator[None]:
-    """No machine loses its power here, and waiting for disks would take most of the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.durable._sync", lambda path: None)
-        yield
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK)]
+)
+@pytest.mark.takes("six runs that are stopped up to three times, of each kind")
 @settings(max_examples=6)
 @given(stopped=st.lists(attempts, min_size=1, max_size=3), last=attempts)
-@pytest.mark.quick_third
 def test_a_run_that_was_stopped_at_any_moment_leaves_what_an_undisturbed_one_does(
     kind: str, stopped: Sequence[Attempt], last: Attempt
 ) -> None:

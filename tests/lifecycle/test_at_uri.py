@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from rich.console import Console
-from safetensors.torch import load_file
 
 import rayfl
 from rayfl.analysis.__main__ import main as analyse
@@ -28,11 +26,10 @@ from rayfl.remote_folder import RemoteFile, RemoteFolder
 from rayfl.report.recorded_metrics import read_rows
 from rayfl.scenario import main
 from tests.callbacks.scene import PLAIN, tables
-from tests.lifecycle.scene import SCENE, Does
-from tests.lifecycle.test_resuming import EndsAfter, rows
+from tests.lifecycle.scene import SCENE, Does, EndsAfter, content, rows
 from tests.object_store import CREDENTIALS, DENIED, FULL, ObjectStore, object_store
 
-pytestmark = pytest.mark.usefixtures("no_picture", "written_at_once")
+pytestmark = pytest.mark.usefixtures("written_at_once")
 
 SHORT: dict[str, Any] = {"phases": [PLAIN | {"rounds": 4}], "checkpoint": {"rounds": 1}}
 """Four rounds."""
@@ -74,19 +71,10 @@ def run(scenario: dict[str, Any] | None = None, *callbacks: Callback, **where: A
 
 
 def left_in(working: Path) -> list[Path]:
-    gc.collect()
     return list(working.glob("rayfl-run-*"))
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.lifecycle.launch.draw", lambda *_: None)
-        return run(tables(**SCENE), folder=tmp_path_factory.mktemp("undisturbed") / "run")
-
-
 @pytest.mark.parametrize("kind", ["file", "s3"])
-@pytest.mark.quick_third
 def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     kind: str, store: ObjectStore, undisturbed: rayfl.Result, working: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -104,8 +92,7 @@ def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     assert (result.uri, rows(place)) == (uri, rows(undisturbed.directory))
     assert (result.directory / "metrics.jsonl").read_bytes() == (place / "metrics.jsonl").read_bytes()
     assert (place / "clients.parquet").is_file()
-    model = load_file(place / "model.safetensors")
-    assert all(torch.equal(model[name], value) for name, value in undisturbed.state_dict.items())
+    assert content(place / "model.safetensors") == content(undisturbed.directory / "model.safetensors")
     assert json.loads((place / "status.json").read_text())["status"] == "finished"
     manifests = sorted(place.glob("checkpoints/*.json"))
     named = "".join(path.read_text() for path in manifests)
@@ -117,22 +104,25 @@ def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     recorded = b"".join(path.read_bytes() for path in place.rglob("*") if path.is_file())
     assert all(secret not in recorded.decode(errors="replace") for secret in CREDENTIALS.values())
     del result
+    gc.collect()
     assert left_in(working) == []
 
 
 def test_a_damaged_state_is_told_and_the_checkpoint_before_is_used(
-    store: ObjectStore, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     uri, place = store.uri("damaged"), store.folder / "damaged"
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
-        run(tables(**SCENE) | {"checkpoint": {"rounds": 1}}, EndsAfter(name="ends", round=6), folder=uri)
-    *_, last = sorted(place.glob("checkpoints/*.json"))
+        run(tables(**SHORT), EndsAfter(name="ends", round=4), folder=uri)
+    before, last = sorted(place.glob("checkpoints/*.json"))
     latest = json.loads(json.loads(last.read_text())["body"])["snapshot"]["server"]["latest"]["stored"]["place"]
     state = place / "checkpoints" / "states" / latest
     state.write_bytes(state.read_bytes()[:-100])
     run(resume=uri)
-    assert f"'{latest}' in '{store.uri('damaged/checkpoints/states')}' is damaged" in capsys.readouterr().out
-    assert rows(place) == rows(undisturbed.directory)
+    told = capsys.readouterr().out
+    assert f"'{latest}' in '{store.uri('damaged/checkpoints/states')}' is damaged" in told
+    assert f"continues after round {int(before.stem.removeprefix('round-'))}" in told
+    assert [row["round"] for row in rows(place)] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("refused", ["/states/", "checkpoints/round-"])
@@ -150,11 +140,11 @@ def test_a_full_bucket_costs_checkpoints_but_not_the_last_good_one(
         assert {path.name for path in place.glob("checkpoints/*.json")} >= set(kept)
         store.refuses.clear()
 
-    phases = [PLAIN | {"rounds": 8}]
+    phases = [PLAIN | {"rounds": 7}]
     run(
         tables(**SHORT | {"phases": phases}),
         Does(round=3, what=fills),
-        Does(round=6, what=looks),
+        Does(round=5, what=looks),
         folder=store.uri(name),
     )
     told = capsys.readouterr().out
@@ -257,14 +247,16 @@ def test_a_uri_where_nothing_can_be_written_is_rejected_at_once(
     assert left_in(working) == []
 
 
-def test_wrong_credentials_and_a_server_that_is_not_there_are_told(
-    store: ObjectStore, silent_port: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_credentials_are_told(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody-else")
     uri = store.uri("strange").replace("&scheme", "&region=us-east-1&scheme")  # another one than what is open already
     with pytest.raises(ResourceError, match=r"cannot write 's3://.*ACCESS_DENIED") as caught:
         run({}, out=uri)
     assert "somebody-else" not in str(caught.value)
+
+
+@pytest.mark.slow  # pyarrow tries for six seconds
+def test_a_server_that_is_not_there_is_told(store: ObjectStore, silent_port: int) -> None:
     with pytest.raises(ResourceError, match="Could not connect to server"):
         run({}, out=f"s3://{store.folder.name}/runs?endpoint_override=127.0.0.1:{silent_port}&scheme=http")
 

@@ -20,8 +20,6 @@ from tests.callbacks.scene import tables
 from tests.engine.scenes import cast, snapshot_of
 from tests.lifecycle.scene import ROUNDS, SCENE, prepared
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 
 class Opens(Callback):
     """Lets a checkpoint be added, once a later round is over."""

@@ -21,10 +21,9 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import ResourceError
 from rayfl.report.metrics_file import MetricsFile
 from tests.callbacks.scene import PLAIN, STATEFUL, tables
-from tests.lifecycle.scene import Does
-from tests.lifecycle.test_resuming import rows
+from tests.lifecycle.scene import Does, rows
 
-pytestmark = pytest.mark.usefixtures("no_picture", "written_at_once")
+pytestmark = pytest.mark.usefixtures("written_at_once")
 
 WIDE = "wide" * 1000
 EACH_ROUND: dict[str, Any] = {"phases": [STATEFUL | {"rounds": 8}], "checkpoint": {"rounds": 1}}
@@ -48,9 +47,7 @@ def run(folder: Path, *callbacks: Callback, resume: bool = False, **changes: Any
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.lifecycle.launch.draw", lambda *_: None)
-        return run(tmp_path_factory.mktemp("undisturbed") / "run")
+    return run(tmp_path_factory.mktemp("undisturbed") / "run")
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -16,8 +18,6 @@ from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import tables
 from tests.lifecycle.scene import LOCAL, NOISE
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 FIRST = {"name": "first", "rounds": 1, "cohort": 3}
 LAST: dict[str, dict[str, Any]] = {
     "relay": {"schedule": "relay", "cohort": 4},
@@ -27,7 +27,7 @@ LAST: dict[str, dict[str, Any]] = {
     "private samples": {"local": LOCAL | {"dp": NOISE}},
     "private clients": {
         "cohort": {"bernoulli": 0.5},
-        "dp": {"level": "central", "noise_multiplier": 2.0, "clip_norm": 0.5, "delta": 1e-5},
+        "dp": {"level": "central", "noise_multiplier": 2.0, "clip_norm": 0.5, "delta": 1e-5, "accountant": "rdp"},
         "algorithm": {"name": "fedavg", "weighting": "uniform"},
     },
 }
@@ -44,8 +44,10 @@ def scenario(rounds: int, **changes: Any) -> dict[str, Any]:
     return tables(phases=phases, checkpoint={"rounds": 1}, resources={})
 
 
-def run(folder: Path, rounds: int, **changes: Any) -> Path:
-    rayfl.run(scenario(rounds, **changes), backend="inline", folder=folder, console=Console(quiet=True))
+def run(folder: Path, rounds: int, beside: Mapping[str, Any] = MappingProxyType({}), **changes: Any) -> Path:
+    """`changes` are to the last phase, `beside` to other tables."""
+    tables = scenario(rounds, **changes) | dict(beside)
+    rayfl.run(tables, backend="inline", folder=folder, console=Console(quiet=True))
     return folder
 
 
@@ -61,7 +63,6 @@ def more(folder: Path, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize("last", LAST)
-@pytest.mark.quick_third
 def test_a_run_that_is_extended_is_one_that_was_longer_from_the_start(last: str, tmp_path: Path) -> None:
     folder = run(tmp_path / "run", 2, **LAST[last])
     assert more(folder, "--more", "2") == 0
@@ -75,28 +76,33 @@ def edit(folder: Path, before: str, now: str) -> None:
     (folder / "scenario.toml").write_text(text.replace(before, now))
 
 
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, ...]:
+    """What a run of four rounds leaves."""
+    return left(run(tmp_path_factory.mktemp("longer") / "run", 4))
+
+
 @pytest.mark.parametrize("checkpoint", [{"rounds": 1}, {}], ids=["with a checkpoint", "without"])
 def test_a_finished_run_whose_scenario_file_has_more_rounds_now_goes_on(
-    checkpoint: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    checkpoint: dict[str, Any], longer: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "run"
-    short = scenario(2) | {"checkpoint": checkpoint}
-    rayfl.run(short, backend="inline", folder=folder, console=Console(quiet=True))
+    folder = run(tmp_path / "run", 2, {"checkpoint": checkpoint})
     edit(folder, "rounds = 2", "rounds = 4")
     assert more(folder) == 0
-    assert left(folder) == left(run(tmp_path / "whole", 4))
+    assert left(folder) == longer
     assert more(folder) == 1
     assert "has finished; add rounds with --more" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_whose_callback_stopped_it_goes_on_after_that_callback_was_edited(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
+def test_a_run_whose_callback_stopped_it_goes_on_after_that_callback_was_edited(
+    longer: tuple[Any, ...], tmp_path: Path
+) -> None:
     stops = {"callbacks": [{"name": "tests.callbacks.scene:StopAt", "round": 2}]}
-    rayfl.run(scenario(4) | stops, backend="inline", folder=folder, console=Console(quiet=True))
+    folder = run(tmp_path / "run", 4, stops)
     assert more(folder) == 1
     edit(folder, "round = 2", "round = 9")
     assert more(folder) == 0
-    assert left(folder) == left(run(tmp_path / "whole", 4))
+    assert left(folder) == longer
 
 
 def test_a_run_that_was_extended_after_its_last_checkpoint_is_finished(tmp_path: Path) -> None:
@@ -106,14 +112,12 @@ def test_a_run_that_was_extended_after_its_last_checkpoint_is_finished(tmp_path:
 
 
 def test_a_short_run_without_a_checkpoint_is_run_again_to_the_same_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    longer: tuple[Any, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "run"
-    short = scenario(2) | {"checkpoint": {}}
-    rayfl.run(short, backend="inline", folder=folder, console=Console(quiet=True))
+    folder = run(tmp_path / "run", 2, {"checkpoint": {}})
     assert more(folder, "phases.last.rounds=4") == 0
     assert "has no checkpoint: the run starts over" in " ".join(capsys.readouterr().out.split())
-    assert left(folder) == left(run(tmp_path / "whole", 4))
+    assert left(folder) == longer
 
 
 @pytest.mark.parametrize(

@@ -40,25 +40,26 @@ def reopened(folder: Path, job: tuple[Job, FlatModel], snapshot: Any) -> Followe
     return followed(folder, *job, inline_session, state=read_state(folder), snapshot=snapshot)
 
 
-@pytest.mark.parametrize("round", [1, 2, 3, 6, 8])
-@pytest.mark.quick_third
-def test_a_run_that_was_interrupted_goes_on_as_if_it_had_not_been(
-    round: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+def test_a_run_that_is_left_after_every_round_goes_on_as_if_it_had_not_been(
+    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
-    leaving = Leaving(round, round, round)
-    with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, leaving)
-    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
-    again = reopened(tmp_path / "run", job, leaving.snapshot)
+    state, snapshot = None, None
+    for round in range(1, ROUNDS):
+        leaving = Leaving(round, round, round)
+        with pytest.raises(LeftError):
+            followed(tmp_path, *job, inline_session, leaving, state, snapshot)
+        assert json.loads((tmp_path / "status.json").read_text())["status"] == "failed"
+        state, snapshot = read_state(tmp_path), leaving.snapshot
+    again = reopened(tmp_path, job, snapshot)
     assert again.left() == undisturbed
-    _, second_start = [entry for entry in again.memory._seen if entry[0] == "start"]
-    (at_round,) = [entry for entry in again.memory._seen if entry[:2] == ["round", round]]
-    evaluated = sum(row["round"] <= round for row in undisturbed["metrics"])
-    assert second_start == ["start", round, evaluated, at_round[3]]
+    for round, start in enumerate(entry for entry in again.memory._seen if entry[0] == "start"):
+        shown = [entry[3] for entry in again.memory.seen() if entry[:2] == ["round", round]]
+        evaluated = sum(row["round"] <= round for row in undisturbed["metrics"])
+        assert start[:3] == ["start", round, evaluated]
+        assert start[3:] == shown or round == 0
 
 
 @pytest.mark.parametrize(("state_after", "killed_after"), [(3, 7), (6, 7), (3, 3)])
-@pytest.mark.quick_third
 def test_records_that_a_killed_run_wrote_after_its_state_come_once(
     state_after: int, killed_after: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -95,33 +96,35 @@ def test_rounds_that_the_state_has_seen_are_dropped_where_the_snapshot_is_older(
     assert again.left() == undisturbed
 
 
-def test_a_run_may_be_reopened_more_than_once(
-    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
-) -> None:
-    first, second = Leaving(2, 2, 3), Leaving(5, 5, 6)
+@pytest.fixture(scope="module")
+def once_left(job: tuple[Job, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder, leaving = tmp_path_factory.mktemp("left") / "run", Leaving(4, 4, 4)
     with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, first)
-    state = read_state(tmp_path / "run")
-    with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, second, state, first.snapshot)
-    assert reopened(tmp_path / "run", job, second.snapshot).left() == undisturbed
+        followed(folder, *job, inline_session, leaving)
+    return folder, leaving.snapshot
 
 
-def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
-    leaving = Leaving(4, 4, 4)
-    with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, leaving)
-    state = read_state(tmp_path / "run")
-    followed(tmp_path / "run", *job, inline_session, state=state | {"seconds": 5000.0}, snapshot=leaving.snapshot)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+@pytest.fixture
+def left(once_left: tuple[Path, Any], tmp_path: Path) -> tuple[Path, Any]:
+    """The folder of a run that was left after round 4, and its snapshot."""
+    folder, snapshot = once_left
+    shutil.copytree(folder, tmp_path / "run")
+    return tmp_path / "run", snapshot
+
+
+def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], left: tuple[Path, Any]) -> None:
+    folder, snapshot = left
+    state = read_state(folder) | {"seconds": 5000.0}
+    followed(folder, *job, inline_session, state=state, snapshot=snapshot)
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["seconds"] >= 5000.0 for row in rows] == [row["round"] > 4 for row in rows]
 
 
 def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
-    leaving = Leaving(snapshot_after=4, state_after=2, leave_after=5)
+    leaving = Leaving(snapshot_after=2, state_after=1, leave_after=2)
     with pytest.raises(LeftError):
         followed(tmp_path / "run", *job, inline_session, leaving)
-    with pytest.raises(ResourceError, match=r"would continue after round 4, but the state .* ends with round 2"):
+    with pytest.raises(ResourceError, match=r"would continue after round 2, but the state .* ends with round 1"):
         reopened(tmp_path / "run", job, leaving.snapshot)
 
 
@@ -129,25 +132,22 @@ def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[Job, 
     ("name", "complaint"),
     [("metrics.jsonl", "has fewer than the 2 lines"), ("clients.parquet", r"is missing, with \d+ rows")],
 )
-def test_records_that_are_gone_are_named(name: str, complaint: str, job: tuple[Job, FlatModel], tmp_path: Path) -> None:
-    leaving = Leaving(4, 4, 4)
-    with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, leaving)
-    (tmp_path / "run" / name).unlink()
+def test_records_that_are_gone_are_named(
+    name: str, complaint: str, job: tuple[Job, FlatModel], left: tuple[Path, Any]
+) -> None:
+    folder, snapshot = left
+    (folder / name).unlink()
     with pytest.raises(ResourceError, match=rf"{name}' {complaint}"):
-        reopened(tmp_path / "run", job, leaving.snapshot)
+        reopened(folder, job, snapshot)
 
 
-def test_a_callbacks_state_needs_its_callback(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
-    leaving = Leaving(1, 1, 1)
-    with pytest.raises(LeftError):
-        followed(tmp_path / "run", *job, inline_session, leaving)
-    state = read_state(tmp_path / "run")
+def test_a_callbacks_state_needs_its_callback(job: tuple[Job, FlatModel], left: tuple[Path, Any]) -> None:
+    folder, _ = left
     with (
-        Records(tmp_path / "run", reopened=True) as records,
+        Records(folder, reopened=True) as records,
         pytest.raises(Exception, match=r"^callback 'memory' has followed this run so far and stored a state"),
     ):
-        Run(*job, records, [], Console(quiet=True), state)
+        Run(*job, records, [], Console(quiet=True), read_state(folder))
 
 
 def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:
@@ -160,22 +160,19 @@ def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:
 
 @pytest.mark.parametrize("broken", ["session", "snapshot"])
 def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
-    broken: str, job: tuple[Job, FlatModel], tmp_path: Path
+    broken: str, job: tuple[Job, FlatModel], left: tuple[Path, Any]
 ) -> None:
-    leaving = Leaving(3, 3, 3)
-    with pytest.raises(LeftError):
-        followed(tmp_path, *job, inline_session, leaving)
+    folder, snapshot = left
 
     def no_room(_: Job) -> AbstractContextManager[Session]:
         raise ResourceError("the cluster is full")
 
-    assert leaving.snapshot is not None
-    snapshot = leaving.snapshot if broken == "session" else (leaving.snapshot[0], MemoryStore())
+    snapshot = snapshot if broken == "session" else (snapshot[0], MemoryStore())
     with pytest.raises(RayflError) as caught:
         followed(
-            tmp_path, *job, no_room if broken == "session" else inline_session, state=read_state(tmp_path),
+            folder, *job, no_room if broken == "session" else inline_session, state=read_state(folder),
             snapshot=snapshot,
         )  # fmt: skip
-    status = json.loads((tmp_path / "status.json").read_text())
+    status = json.loads((folder / "status.json").read_text())
     assert (status["status"], status["reason"]) == ("failed", str(caught.value).splitlines()[0])
-    assert status["model_missing"] == "the run could not continue after round 3, so nothing new was saved"
+    assert status["model_missing"] == "the run could not continue after round 4, so nothing new was saved"

@@ -12,9 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import rayfl
-from tests.lifecycle.test_resuming import EndsAfter, assert_same, rows, run
-
-pytestmark = pytest.mark.usefixtures("no_picture")
+from tests.lifecycle.scene import EndsAfter, assert_same, rows
+from tests.lifecycle.scene import run_scene as run
 
 
 def write_trace(path: Path, slowest: float) -> None:

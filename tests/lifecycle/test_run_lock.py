@@ -24,8 +24,6 @@ from rayfl.lifecycle.run_lock import LOCK, LOCK_SILENT_S, HeldError, release_sta
 from rayfl.report.liveness import this_process
 from tests.callbacks.scene import PLAIN, StopAt, tables
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SHORT: dict[str, Any] = tables(phases=[PLAIN | {"rounds": 3}])
 
 

@@ -27,9 +27,7 @@ from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import mark_lost
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import StopAt
-from tests.lifecycle.test_resuming import EndsAfter
-
-pytestmark = pytest.mark.usefixtures("no_picture")
+from tests.lifecycle.scene import EndsAfter
 
 BATCH, DELTA = 4, 1e-5
 SAMPLES = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True, "physical_batch_size": 1}
@@ -148,7 +146,12 @@ def test_a_round_that_was_charged_stays_charged_though_the_process_is_killed_bef
     assert privacy(tmp_path / "run")["samples"]["charged_but_discarded"]["rounds"] == [4]
     with (folder / "ledger.jsonl").open("a") as ledger:
         ledger.write('{"round": 5, "cli')  # of a round that never began
-    run(folder)
+    printed = io.StringIO()
+    run(folder, console=Console(width=1000, file=printed))
+    said = printed.getvalue()
+    assert "noise after round 2 is drawn anew, so the result differs from that of an uninterrupted run" in said
+    assert "epsilon counts all releases, including 2 discarded rounds" in said
+    assert "after round 5, including 2 discarded rounds (see ledger.jsonl)" in said
     assert entries(folder) == [[0], 1, 2, 3, 4, [2], 3, 4, 5]
     assert [row["round"] for row in read_rows(folder)] == [1, 2, 3, 4, 5]
     samples = privacy(folder)["samples"]
@@ -211,16 +214,6 @@ def test_a_round_that_was_submitted_ahead_of_an_early_end_is_charged(
     samples = privacy(tmp_path)["samples"]
     assert (samples["rounds"], samples["charged_but_discarded"]["rounds"]) == (2, [3])
     assert samples["epsilon"]["maximum"] == pytest.approx(of_samples(Counter(dict.fromkeys(COHORT, 3))), rel=1e-6)
-
-
-def test_it_is_said_that_the_bits_are_others(tmp_path: Path) -> None:
-    fail(tmp_path, tables(SAMPLES), 3)
-    printed = io.StringIO()
-    run(tmp_path, console=Console(width=1000, file=printed))
-    said = printed.getvalue()
-    assert "noise after round 2 is drawn anew, so the result differs from that of an uninterrupted run" in said
-    assert "epsilon counts all releases, including 1 discarded round" in said
-    assert "after round 5, including 1 discarded round (see ledger.jsonl)" in said
 
 
 def test_clients_whose_budget_the_repeated_rounds_have_spent_are_left_out(tmp_path: Path) -> None:

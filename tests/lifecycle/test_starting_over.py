@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,6 @@ from rayfl.lifecycle.in_place import run_in_place
 from rayfl.lifecycle.starting_over import OldRecords
 from rayfl.report.recorded_metrics import read_rows
 from tests.callbacks.scene import PLAIN, StopAt, tables
-
-pytestmark = pytest.mark.usefixtures("no_picture")
 
 SHORT: dict[str, Any] = tables(phases=[PLAIN | {"rounds": 3}], evaluation={"per_client": True})
 
@@ -47,10 +46,17 @@ def run(folder: Path, *callbacks: Callback, **given: Any) -> rayfl.Result:
     )
 
 
+@pytest.fixture(scope="module")
+def once_finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    run(folder)
+    assert not (folder / "checkpoints").exists()
+    return folder
+
+
 @pytest.fixture
-def finished(tmp_path: Path) -> Path:
-    run(tmp_path / "run")
-    assert not (tmp_path / "run" / "checkpoints").exists()
+def finished(once_finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(once_finished, tmp_path / "run")
     return tmp_path / "run"
 
 
