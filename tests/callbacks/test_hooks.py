@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rayfl.callbacks.best_model import BestModel
+from rayfl.callbacks.building import check_ranking_metrics
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job
 from rayfl.errors import RayflError, ScenarioError
-from tests.callbacks.scene import PLAIN, RELAY, Diary, Faulty, model_of, run
+from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.preparation import prepare
+from tests.callbacks.scene import PLAIN, RELAY, Diary, Faulty, model_of, run, tables
+from tests.replay import recorded, replayed
 
 
 class Logging(Callback):
@@ -33,44 +41,50 @@ class Clashing(Callback):
 
 
 def test_hooks_are_called_in_the_order_of_the_rounds_with_the_metrics_so_far(tmp_path: Path) -> None:
+    _, recording = recorded()
+    events = [event for event in recording if not isinstance(event, Evaluated) or event.round % 4 == 0]
     diary = Diary()
-    result = run(tmp_path, callbacks=[diary], evaluation={"every": 3}, phases=[PLAIN])
+    replayed(tmp_path, diary, events=events)
     kinds = [(entry[0], entry[1]) if isinstance(entry, tuple) else entry for entry in diary.entries()]
-    rounds = [("round", 1), ("round", 2), ("round", 3), ("evaluation", 3), ("round", 4), ("evaluation", 4)]
-    assert kinds == ["start", *rounds, ("end", "finished")]
+    rounds = [("round", round) for round in range(1, 7)]
+    assert kinds == ["start", *rounds[:4], ("evaluation", 4), *rounds[4:], ("end", "finished")]
     losses = [entry[2] for entry in diary.entries() if entry[0] == "evaluation"]
-    assert losses == result.metrics["test_loss"].to_pylist()
-    assert [entry[3] for entry in diary.entries() if entry[0] == "round"] == [0, 0, 0, 1]
+    assert losses == [event.scores["test_loss"] for event in events if isinstance(event, Evaluated)]
+    assert [entry[3] for entry in diary.entries() if entry[0] == "round"] == [0, 0, 0, 0, 1, 1]
 
 
 def test_the_model_is_that_of_the_round_in_hand(tmp_path: Path) -> None:
     diary = Diary()
     run(tmp_path, callbacks=[diary], phases=[PLAIN])
-    for round in (1, 3):
-        shorter = model_of(run(tmp_path, phases=[PLAIN | {"rounds": round}]))
-        (seen,) = [entry[4] for entry in diary.entries() if entry[:2] == ("round", round)]
-        order = run(tmp_path, phases=[PLAIN | {"rounds": 1}]).state_dict
-        assert seen == b"".join(shorter[name].tobytes() for name in order)
+    shorter = run(tmp_path, phases=[PLAIN | {"rounds": 3}])
+    (seen,) = [entry[4] for entry in diary.entries() if entry[:2] == ("round", 3)]
+    assert seen == b"".join(model_of(shorter)[name].tobytes() for name in shorter.state_dict)
 
 
-def test_values_logged_by_callbacks_join_the_metrics(tmp_path: Path) -> None:
-    result = run(tmp_path, callbacks=[Logging], phases=[PLAIN], evaluation={"every": 2})
-    assert result.metrics["twice_the_round"].to_pylist() == [4, 8]
-    gaps = [row["test_loss"] - row["train_loss"] for row in result.metrics.to_pylist()]
-    assert result.metrics["gap"].to_pylist() == gaps
+def test_values_logged_by_callbacks_join_the_rounds_and_their_scores(tmp_path: Path) -> None:
+    done: list[RoundDone] = []
+    for event in replayed(tmp_path, Logging()):
+        if isinstance(event, RoundDone):
+            done.append(event)
+            assert event.scalars["twice_the_round"] == 2 * event.round
+        elif isinstance(event, Evaluated):
+            assert event.scores["gap"] == event.scores["test_loss"] - done[-1].train_loss  # type: ignore[operator]
+    assert len(done) == 6
 
 
 def test_a_logged_scalar_of_the_name_of_a_column_is_rejected_and_the_callback_named(tmp_path: Path) -> None:
     with pytest.raises(RayflError, match="callback 'Clashing': logs 'test_loss', but the metrics already have"):
-        run(tmp_path, callbacks=[Clashing])
+        replayed(tmp_path, Clashing())
 
 
 @pytest.mark.parametrize(("hook", "round", "left"), [("on_start", 0, 0), ("on_round", 2, 2), ("on_evaluation", 3, 3)])
 def test_an_exception_of_a_callback_ends_the_run_with_the_model_of_its_round(
     tmp_path: Path, hook: str, round: int, left: int
 ) -> None:
+    diary, faulty = Diary(), {"name": "tests.callbacks.scene:Faulty", "hook": hook, "round": round}
     with pytest.raises(RayflError) as caught:
-        run(tmp_path, phases=[PLAIN], named=[{"name": "tests.callbacks.scene:Faulty", "hook": hook, "round": round}])
+        run(tmp_path, phases=[PLAIN], callbacks=[diary], named=[faulty])
+    assert diary.entries()[-1] == ("end", "failed")
     first, *traceback = str(caught.value).splitlines()
     assert first == f"callback 'tests.callbacks.scene:Faulty': {hook} raised KeyError: 'no such column'"
     assert "in _raise" in "\n".join(traceback)
@@ -82,16 +96,9 @@ def test_an_exception_of_a_callback_ends_the_run_with_the_model_of_its_round(
 
 def test_an_exception_of_on_end_is_a_warning_and_the_other_callbacks_are_called(tmp_path: Path) -> None:
     diary = Diary()
-    result = run(tmp_path, callbacks=[Faulty(hook="on_end"), diary])
+    result = run(tmp_path, callbacks=[Faulty(hook="on_end"), diary], phases=[PLAIN | {"rounds": 1}])
     assert diary.entries()[-1] == ("end", "finished")
     assert json.loads((result.directory / "status.json").read_text())["status"] == "finished"
-
-
-def test_a_run_that_fails_says_so_to_its_callbacks(tmp_path: Path) -> None:
-    diary = Diary()
-    with pytest.raises(RayflError):
-        run(tmp_path, callbacks=[diary, Faulty(hook="on_round", round=2)])
-    assert diary.entries()[-1] == ("end", "failed")
 
 
 def test_callbacks_and_their_options_are_written_out_and_run_again(tmp_path: Path) -> None:
@@ -140,7 +147,13 @@ def test_a_programs_callbacks_must_be_callbacks(tmp_path: Path, given: Any) -> N
         run(tmp_path, callbacks=[given])
 
 
-@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+@cache
+def reporting_much() -> Job:
+    evaluation = {"over_clients": ["mean"], "personalize": {"steps": 1, "lr": 0.1}}
+    scenario = Scenario.from_tables(tables(evaluation=evaluation, phases=[PLAIN | {"report": ["step"]}]))
+    return prepare(scenario, Path("no-data-here"))[0]
+
+
 @pytest.mark.parametrize(
     ("metric", "meant"),
     [
@@ -152,19 +165,20 @@ def test_a_programs_callbacks_must_be_callbacks(tmp_path: Path, given: Any) -> N
         ("step_norms", "step_norm"),
     ],
 )
-def test_a_metric_that_no_round_has_is_named_before_anything_starts(
-    tmp_path: Path, name: str, metric: str, meant: str
-) -> None:
-    chosen = {"name": name, "metric": metric, "mode": "max"}
-    evaluation = {"over_clients": ["mean"], "personalize": {"steps": 1, "lr": 0.1}}
+def test_a_metric_that_no_round_has_is_named(metric: str, meant: str) -> None:
+    job = reporting_much()
     with pytest.raises(ScenarioError) as caught:
-        run(tmp_path, named=[chosen], evaluation=evaluation)
+        check_ranking_metrics([BestModel(metric=metric, mode="max")], job.scenario, job.result.store, "callbacks.{}")
     assert f"callbacks.0.metric: no metric is called '{metric}'; did you mean '{meant}'" in str(caught.value)
     assert "\n" not in str(caught.value)
+    check_ranking_metrics([BestModel(metric=meant, mode="max")], job.scenario, job.result.store, "callbacks.{}")
+
+
+@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
+def test_a_metric_that_no_round_has_is_named_before_anything_starts(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ScenarioError, match=r"^callbacks\.0\.metric: no metric is called 'trainloss'"):
+        run(tmp_path, named=[{"name": name, "metric": "trainloss", "mode": "min"}])
     assert list(tmp_path.iterdir()) == []
-    meaning = {"name": name, "metric": meant, "mode": "max"}
-    phases = [PLAIN | {"rounds": 1, "report": ["step"]}]
-    run(tmp_path, named=[meaning], evaluation=evaluation, phases=phases)
 
 
 def test_a_metric_that_a_phase_does_not_report_is_named_before_anything_starts(tmp_path: Path) -> None:
@@ -176,11 +190,12 @@ def test_a_metric_that_a_phase_does_not_report_is_named_before_anything_starts(t
 
 def test_a_metric_that_a_callback_of_ones_own_may_log_is_looked_for_in_the_first_evaluation(tmp_path: Path) -> None:
     own, chosen = f"{__name__}:Logging", {"name": "best_model", "mode": "max"}
-    run(tmp_path, named=[own, chosen | {"metric": "twice_the_round"}], phases=[PLAIN])
-    run(tmp_path, callbacks=[Logging], named=[chosen | {"metric": "twice_the_round"}], phases=[PLAIN])
+    run(tmp_path, named=[own, chosen | {"metric": "twice_the_round"}], phases=[PLAIN | {"rounds": 1}])
+    named: dict[str, Any] = {"name": "best_model", "mode": "max"}
+    replayed(tmp_path, Logging(), BestModel(metric="twice_the_round", **named))
     complaint = "callback 'best_model': metric: no metric is called 'twice_a_round'; did you mean 'twice_the_round'"
     with pytest.raises(ScenarioError, match=complaint):
-        run(tmp_path, named=[own, chosen | {"metric": "twice_a_round"}], phases=[PLAIN])
+        replayed(tmp_path, Logging(), BestModel(metric="twice_a_round", **named))
 
 
 def test_a_package_that_is_missing_is_named_with_the_extra_that_installs_it(

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.callbacks.private_decisions import check_decisions
+from rayfl.callbacks.ranked import Ranked
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
+from rayfl.preparation import prepare
 from rayfl.result import Result
-from tests.callbacks.scene import PLAIN, StopAt, run
+from tests.callbacks.scene import PLAIN, StopAt, run, tables
+from tests.replay import recorded
 
 SAMPLES: dict[str, Any] = PLAIN | {
-    "local": {"epochs": 1, "batch_size": 4, "lr": 0.1, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0}}
+    "local": {
+        "epochs": 1,
+        "batch_size": 4,
+        "lr": 0.1,
+        "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"},
+    }
 }
 CLIENTS: dict[str, Any] = PLAIN | {
     "algorithm": {"name": "fedavg", "weighting": "uniform"},
-    "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01},
+    "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01, "accountant": "rdp"},
 }
 PRIVATE = pytest.mark.parametrize(("phase", "level"), [(SAMPLES, "local.dp"), (CLIENTS, "phases.N.dp")])
 PEOPLE = {"name": "tests.algorithms.scene:people"}
@@ -37,29 +50,44 @@ def guarantee(result: Result) -> dict[str, Any]:
     return content  # type: ignore[no-any-return]
 
 
-REFUSED: list[tuple[dict[str, Any], dict[str, Any], str]] = [
-    ({}, VALIDATED, "validation_accuracy"),
-    ({"metric": "client_test_loss"}, VALIDATED, "client_test_loss"),
-    ({"metric": "train_loss"}, POOLED, "train_loss"),
-    ({"metric": "test_accuracy_pooled_mean", "mode": "max"}, POOLED, "test_accuracy_pooled_mean"),
+REFUSED: list[tuple[dict[str, Any], bool, str]] = [
+    ({}, True, "validation_accuracy"),
+    ({"metric": "client_test_loss"}, True, "client_test_loss"),
+    ({"metric": "train_loss"}, False, "train_loss"),
+    ({"metric": "test_accuracy_pooled_mean", "mode": "max"}, False, "test_accuracy_pooled_mean"),
 ]
 
 
 @PRIVATE
 @pytest.mark.parametrize("name", ["early_stopping", "best_model"])
-@pytest.mark.parametrize(("options", "data", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
-@pytest.mark.quick_third
-def test_a_decision_by_clients_data_is_rejected(
-    tmp_path: Path, phase: dict[str, Any], level: str, name: str, options: Any, data: Any, column: str
-) -> None:
-    evaluation = {"over_clients": ["pooled_mean"] if data == POOLED else []}
+def test_a_decision_by_clients_data_is_rejected(tmp_path: Path, phase: dict[str, Any], level: str, name: str) -> None:
     with pytest.raises(ScenarioError) as error:
-        private(tmp_path, phase, {"name": name, **options}, data, evaluation=evaluation)
-    assert f"callbacks.0.metric: '{column}' is computed from clients' data without noise, and with {level}" in str(
-        error.value
+        private(tmp_path, phase, {"name": name}, VALIDATED)
+    assert (
+        f"callbacks.0.metric: 'validation_accuracy' is computed from clients' data without noise, and with {level}"
+        in (str(error.value))
     )
     assert "use metric = 'test_accuracy'" in str(error.value)
     assert "\n" not in str(error.value)
+
+
+@cache
+def job_of(level: str, validated: bool) -> Job:
+    phase = SAMPLES if level == "local.dp" else CLIENTS
+    data, evaluation = (VALIDATED, {}) if validated else (POOLED, {"over_clients": ["pooled_mean"]})
+    changed = tables(phases=[phase], data=data, evaluation=evaluation, model={"name": "tests.algorithms.scene:TanhNet"})
+    return prepare(Scenario.from_tables(changed), Path("no-data-here"))[0]
+
+
+@PRIVATE
+@pytest.mark.parametrize("kind", [EarlyStopping, BestModel])
+@pytest.mark.parametrize(("options", "validated", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
+def test_a_column_that_is_computed_from_clients_data_may_not_decide(
+    phase: dict[str, Any], level: str, kind: type[Ranked], options: dict[str, Any], validated: bool, column: str
+) -> None:
+    with pytest.raises(ScenarioError, match=f"x.metric: '{column}' is computed from clients' data without noise"):
+        check_decisions(kind(**options), job_of(level, validated), "x")
+    assert phase
 
 
 @PRIVATE
@@ -81,8 +109,7 @@ def test_public_test_samples_may_decide_and_cost_nothing(tmp_path: Path, phase: 
     content = guarantee(result)
     assert "callback 'early_stopping' ended the run after round 2" in content["ended_early"]
     assert content["ended_early"].endswith("the decision, by 'test_loss' on public samples, costs nothing")
-    private(tmp_path, phase, {"name": "best_model", "metric": "test_accuracy"}, VALIDATED)
-    assert level
+    check_decisions(BestModel(metric="test_accuracy"), job_of(level, validated=True), "x")
 
 
 @PRIVATE
@@ -99,6 +126,6 @@ def test_another_cause_of_a_runs_end_is_recorded_with_the_remaining_guarantee(
     assert level
 
 
-@pytest.mark.parametrize("name", ["early_stopping", "best_model"])
-def test_without_privacy_any_column_may_decide(tmp_path: Path, name: str) -> None:
-    private(tmp_path, PLAIN | {"rounds": 1}, {"name": name, "metric": "train_loss"}, VALIDATED)
+def test_without_privacy_any_column_may_decide() -> None:
+    job, _ = recorded()
+    check_decisions(EarlyStopping(metric="train_loss"), job, "x")

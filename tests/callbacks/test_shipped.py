@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,15 @@ from safetensors.numpy import load_file
 from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import RunSoFar
 from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.callbacks.periodic_model import PeriodicModel
+from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
+from rayfl.planning.events import Evaluated, RoundSettled
 from rayfl.planning.headline import Headline
+from rayfl.preparation import prepare
 from rayfl.result import Result
-from tests.callbacks.scene import PLAIN, RELAY, StopAt, model_of, run, same
+from tests.callbacks.scene import PLAIN, model_of, run, same, tables
+from tests.replay import recorded, replayed
 
 
 def after(callback: Any, values: list[float | None], metric: str = "test_loss", first: int = 1) -> int | None:
@@ -90,12 +96,16 @@ def miss_loss(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 @pytest.mark.parametrize("higher", [True, False])
 def test_the_best_model_is_that_of_the_direction_that_the_scenario_states(tmp_path: Path, higher: bool) -> None:
     metrics = [{"name": f"{__name__}:miss_loss", "higher_is_better": higher}]
-    result = run(tmp_path, named=["best_model"], evaluation={"metrics": metrics})
-    values = result.metrics["test_miss_loss"].to_pylist()
-    assert len(set(values)) == len(values)
-    with safe_open(result.directory / "best.safetensors", "np") as file:
-        best = int(file.metadata()["round"])
-    assert values[best - 1] == (max if higher else min)(values)
+    scenario = Scenario.from_tables(tables(evaluation={"metrics": metrics}))
+    job, _ = prepare(scenario, Path("no-data-here"))
+    _, recording = recorded()
+    values = [0.5, 0.4, 0.7, 0.2, 0.6, 0.3]
+    events = [
+        replace(event, scores={"test_miss_loss": values[event.round - 1]}) if isinstance(event, Evaluated) else event
+        for event in recording
+    ]
+    replayed(tmp_path, BestModel(), events=events, headlines=job.headlines)
+    assert round_of(tmp_path / "best.safetensors") == (3 if higher else 4)
 
 
 def test_a_metric_that_is_called_a_loss_is_not_taken_for_one(tmp_path: Path) -> None:
@@ -126,29 +136,35 @@ def test_early_stopping_says_what_the_best_was() -> None:
 
 
 def test_early_stopping_can_be_limited_to_one_phase(tmp_path: Path) -> None:
-    chosen = {"name": "early_stopping", "metric": "test_loss", "patience": 1, "min_delta": 1000.0, "phase": "plain"}
-    stopped = run(tmp_path, named=[chosen], phases=[RELAY, PLAIN])
-    assert stopped.metrics["round"].to_pylist() == [1, 2, 3, 4]
+    stopping = EarlyStopping(metric="test_loss", patience=1, min_delta=1000.0, phase="plain")
+    assert replayed(tmp_path, stopping)[-1] == RoundSettled("plain", 4)
+
+
+def round_of(path: Path) -> int:
+    """The round of a replayed model, which its metadata names too."""
+    with safe_open(path, "np") as file:
+        assert file.metadata()["round"] == str(file.get_tensor("round"))
+        return int(file.metadata()["round"])
 
 
 def test_the_best_model_is_that_of_the_round_with_the_best_metric(tmp_path: Path) -> None:
-    result = run(tmp_path, callbacks=[BestModel(metric="test_loss")])
-    losses = result.metrics["test_loss"].to_pylist()
-    best = 1 + losses.index(min(losses))
-    path = result.directory / "best.safetensors"
-    with safe_open(path, "np") as file:
-        assert file.metadata()["round"] == str(best)
-    shorter = run(tmp_path, callbacks=[StopAt(round=best)])
-    assert same(load_file(path), model_of(shorter))
+    events = replayed(tmp_path, BestModel(metric="test_loss"))
+    losses = {event.scores["test_loss"]: event.round for event in events if isinstance(event, Evaluated)}
+    assert round_of(tmp_path / "best.safetensors") == losses[min(losses)]  # type: ignore[type-var]
 
 
 def test_a_model_is_kept_every_so_many_rounds_and_only_the_latest_remain(tmp_path: Path) -> None:
-    result = run(tmp_path, named=[{"name": "periodic_model", "every": 2, "keep": 2}])
-    kept = sorted(path.name for path in (result.directory / "models").glob("round_*"))
-    assert kept == ["round_000004.safetensors", "round_000006.safetensors"]
-    assert same(load_file(result.directory / "models" / kept[1]), model_of(result))
-    shorter = run(tmp_path, callbacks=[StopAt(round=4)])
-    assert same(load_file(result.directory / "models" / kept[0]), model_of(shorter))
+    replayed(tmp_path, PeriodicModel(every=2, keep=2))
+    kept = sorted((tmp_path / "models").iterdir())
+    assert [path.name for path in kept] == ["round_000004.safetensors", "round_000006.safetensors"]
+    assert [round_of(path) for path in kept] == [4, 6]
+
+
+def test_the_models_of_a_run_are_kept_as_it_ends_with_them(tmp_path: Path) -> None:
+    named = ["best_model", {"name": "periodic_model", "every": 3}]
+    result = run(tmp_path, named=named, phases=[PLAIN | {"rounds": 3}], evaluation={"every": 3})
+    for kept in ("best.safetensors", "models/round_000003.safetensors"):
+        assert same(load_file(result.directory / kept), model_of(result))
 
 
 def numbers_of(result: Result) -> dict[str, list[tuple[int, float]]]:
@@ -164,7 +180,7 @@ def test_tensorboard_reads_the_metrics(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    result = run(tmp_path, named=["tensorboard"], phases=[PLAIN])
+    result = run(tmp_path, named=["tensorboard"], phases=[PLAIN | {"rounds": 2}])
     events = EventAccumulator(str(result.directory / "tensorboard"))
     events.Reload()
     for name, values in numbers_of(result).items():

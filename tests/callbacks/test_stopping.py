@@ -17,15 +17,13 @@ from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model
 from tests.engine.scenes import cast, prepared, snapshot_of, without_clock
 
 
-@pytest.mark.parametrize("once_evaluated", [False, True])
 @pytest.mark.parametrize("phase", [PLAIN, STATEFUL, RELAY | {"rounds": 4}], ids=["plain", "stateful", "relay"])
-def test_model_and_metrics_are_those_of_a_run_of_as_many_rounds(
-    tmp_path: Path, phase: dict[str, Any], once_evaluated: bool
-) -> None:
+def test_model_and_metrics_are_those_of_a_run_of_as_many_rounds(tmp_path: Path, phase: dict[str, Any]) -> None:
     shorter = run(tmp_path, phases=[phase | {"rounds": 3}])
-    stopped = run(tmp_path, phases=[phase], callbacks=[StopAt(round=3, once_evaluated=once_evaluated)])
-    assert same(model_of(stopped), model_of(shorter))
-    assert figures(stopped) == figures(shorter)
+    for once_evaluated in (False, True):
+        stopped = run(tmp_path, phases=[phase], callbacks=[StopAt(round=3, once_evaluated=once_evaluated)])
+        assert same(model_of(stopped), model_of(shorter))
+        assert figures(stopped) == figures(shorter)
 
 
 def test_a_round_that_is_not_due_is_evaluated_where_it_becomes_the_last(tmp_path: Path) -> None:
@@ -46,17 +44,13 @@ def test_the_models_that_clients_keep_are_scored_as_of_the_last_round(tmp_path: 
     assert scores[0].equals(scores[1])
 
 
-def test_a_stop_ends_the_phases_that_follow_too(tmp_path: Path) -> None:
-    stopped = run(tmp_path, phases=[RELAY, PLAIN], callbacks=[StopAt(round=2)])
+def test_the_status_says_who_stopped_it_when_and_why_and_no_phase_follows(tmp_path: Path) -> None:
+    stopped = run(tmp_path, named=[{"name": "tests.callbacks.scene:StopAt", "round": 2}])
     assert stopped.metrics["phase"].to_pylist() == ["cyclic", "cyclic"]
-
-
-def test_the_status_says_who_stopped_it_when_and_why(tmp_path: Path) -> None:
-    stopped = run(tmp_path, named=[{"name": "tests.callbacks.scene:StopAt", "round": 3}])
     status = json.loads((stopped.directory / "status.json").read_text())
     assert (status["status"], status["reason"]) == ("finished", None)
-    assert status["stopped"] == {"callback": "tests.callbacks.scene:StopAt", "reason": "as told", "round": 3}
-    assert (status["committed_rounds"], status["rounds"], status["model"]["round"]) == (3, 6, 3)
+    assert status["stopped"] == {"callback": "tests.callbacks.scene:StopAt", "reason": "as told", "round": 2}
+    assert (status["committed_rounds"], status["rounds"], status["model"]["round"]) == (2, 6, 2)
 
 
 def test_a_run_that_comes_to_its_end_was_not_stopped(tmp_path: Path) -> None:
