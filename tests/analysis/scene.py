@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+import pytest
 from rich.console import Console
 
 from rayfl.analysis.analysis import Analysis, analyses
@@ -24,6 +26,12 @@ def finished(out: Path, named: Any = (KEEP,), **changes: Any) -> RunFolder:
     return RunFolder.read(scene.run(out, named=named, **changes).directory)
 
 
+def copied(run: RunFolder, to: Path) -> RunFolder:
+    """A copy that a test may change."""
+    shutil.copytree(run.path, to / "run")
+    return RunFolder.read(to / "run")
+
+
 def opened(run: RunFolder) -> OpenedRun:
     return open_run(run.path, NO_DATA)
 
@@ -32,10 +40,15 @@ def build(name: str, **options: Any) -> Any:
     return build_component(analyses, Analysis, {"name": name, **options})
 
 
-def analysed(name: str, *runs: RunFolder, out: Path | None = None, backend: Any = "inline", **options: Any) -> Any:
-    """The rows that an analysis writes."""
+def analysed(
+    name: str, *runs: RunFolder, out: Path | None = None, backend: Any = "inline", saved: bool = False, **options: Any
+) -> Any:
+    """The rows that an analysis writes; it draws them, but saves the picture, which takes longest, only if asked to."""
     launch = Launch(backend, None, 2 if backend == "ray" else None, NO_DATA, out or runs[0].path)
-    path = carry_out(build(name, **options), runs, launch, Console(quiet=True))
-    assert path.with_suffix(".png").stat().st_size > 1000
-    assert path.with_suffix(".pdf").stat().st_size > 1000
+    with pytest.MonkeyPatch.context() as patch:
+        if not saved:
+            patch.setattr("rayfl.analysis.spreading.save", lambda figure, path: [path, path])
+        path = carry_out(build(name, **options), runs, launch, Console(quiet=True))
+    for suffix in (".png", ".pdf") if saved else ():
+        assert path.with_suffix(suffix).stat().st_size > 1000
     return pq.read_table(path).to_pylist()

@@ -95,7 +95,7 @@ def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_
     marked = {row["model"]: row for row in plane if row["model"] is not None}
     assert [*marked] == ["initial", "round 2", "final", "round 4"]
     assert [row["distance"] > 1e-6 for row in marked.values()] == [False, False, False, True]
-    path = analysed("landscape", finished_run, out=tmp_path / "path", mode="trajectory", points=3)
+    path = analysed("landscape", finished_run, out=tmp_path / "path", saved=True, mode="trajectory", points=3)
     assert [row["model"] for row in path if row["model"]] == [f"round {number}" for number in range(7)]
 
 

@@ -43,7 +43,7 @@ def test_parallel_inputs_do_not_break_it() -> None:
 
 
 def test_chosen_clients_are_compared_with_all_and_with_permuted_labels(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("ntk", finished_run, finished_run, out=tmp_path)
+    rows = analysed("ntk", finished_run, finished_run, out=tmp_path, saved=True)
     assert [row["comparison"] for row in rows] == ["chosen clients", "permuted labels", "another set"]
     assert rows[2]["n_p"] == rows[2]["n_q"] == len(people().train)
     assert rows[2]["relative"] < 1e-3  # all against all
@@ -57,7 +57,7 @@ def test_kernels_that_do_not_fit_are_rejected_before_anything_is_loaded(finished
 
 
 def test_gradients_spread_as_computed_by_hand(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("heterogeneity", finished_run, out=tmp_path, batch_size=4)
+    rows = analysed("heterogeneity", finished_run, out=tmp_path, saved=True, batch_size=4)
     assert [row["round"] for row in rows] == [0, 2, 6]
     run, data = opened(finished_run), people()
     shards = run.workload(0).store.train_shards

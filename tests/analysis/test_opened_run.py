@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from rayfl.analysis.run_folder import RunFolder
+from rayfl.config.section import Named
 from rayfl.errors import DataError
 from tests.analysis.scene import KEEP, analysed, finished, opened
 from tests.callbacks.scene import PLAIN, RELAY
@@ -76,11 +78,18 @@ def test_of_a_phase_that_ends_early_the_last_model_is_kept(tmp_path: Path) -> No
     assert all(np.array_equal(end[name], regular[name]) for name in end)
 
 
+def ends_only(run: RunFolder, to: Path) -> Path:
+    """A copy of a folder without the models of `periodic_model`."""
+    return shutil.copytree(run.path, to / "run", ignore=shutil.ignore_patterns("round_*"))
+
+
 @pytest.mark.parametrize(("rounds", "every"), [([0, 2, 3, 5], 1), ([0, 4, 6], 4)])
 def test_a_model_that_was_not_kept_is_named_with_the_command_that_keeps_it(
-    rounds: list[int], every: int, tmp_path: Path
+    rounds: list[int], every: int, finished_run: RunFolder, tmp_path: Path
 ) -> None:
-    run = finished(tmp_path, named=["best_model"])
+    best = (Named.model_validate("best_model"),)
+    scenario = finished_run.scenario.model_copy(update={"callbacks": best})
+    run = replace(finished_run, path=ends_only(finished_run, tmp_path), scenario=scenario)
     with pytest.raises(DataError) as caught:
         run.check_kept(rounds)
     assert str(caught.value) == (

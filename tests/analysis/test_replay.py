@@ -12,9 +12,10 @@ import safetensors.torch
 
 from rayfl.analysis.replay import Replay, replayable_rounds
 from rayfl.analysis.run_folder import RunFolder
+from rayfl.config.scenario import Scenario
 from rayfl.errors import DataError, RayflError, ScenarioError
-from tests.analysis.scene import KEEP, finished, opened
-from tests.callbacks.scene import LOCAL, PLAIN
+from tests.analysis.scene import copied, finished, opened
+from tests.callbacks.scene import LOCAL, PLAIN, tables
 from tests.privacy.clients.scenes import UNIFORM, central
 
 SECURE = {
@@ -57,18 +58,20 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
         ({"local": SECURE}, r"local.dp: 'secure' noise cannot be drawn again"),
     ],
 )
-@pytest.mark.quick_third
 def test_questions_that_kept_models_cannot_answer_are_rejected(
-    tmp_path: Path, phase: dict[str, Any], said: str
+    finished_run: RunFolder, phase: dict[str, Any], said: str
 ) -> None:
-    run = finished(tmp_path, phases=[{**PLAIN, "rounds": 2, **phase}], model={"name": "tests.algorithms.scene:TanhNet"})
+    changes = {"phases": [PLAIN | {"rounds": 2} | phase], "model": "tests.algorithms.scene:TanhNet"}
+    run = RunFolder(finished_run.path, Scenario.from_tables(tables(**changes)), finished_run.environment)
     with pytest.raises(ScenarioError, match=said) as caught:
         replayable_rounds(run)
     assert "\n" not in str(caught.value)
 
 
-def test_a_run_without_kept_models_says_how_to_get_them(tmp_path: Path) -> None:
-    run = finished(tmp_path, named=[{**KEEP, "every": 2}])
+def test_a_run_without_kept_models_says_how_to_get_them(finished_run: RunFolder, tmp_path: Path) -> None:
+    run = copied(finished_run, tmp_path)
+    for kept in (run.path / "models").glob("round_*[135].safetensors"):
+        kept.unlink()
     with pytest.raises(DataError, match=r"lacks the model after round 3 .*periodic_model.*every = 1"):
         replayable_rounds(run)
 
@@ -80,8 +83,8 @@ def test_rounds_that_the_run_does_not_have_are_rejected(finished_run: RunFolder)
         replayable_rounds(finished_run, [1])
 
 
-def test_another_outcome_is_told_with_what_differs(tmp_path: Path) -> None:
-    run = finished(tmp_path)
+def test_another_outcome_is_told_with_what_differs(finished_run: RunFolder, tmp_path: Path) -> None:
+    run = copied(finished_run, tmp_path)
     tensors = safetensors.torch.load_file(run.kept[4])
     tensors["second.weight"][0, 0] += 1e-6
     safetensors.torch.save_file(tensors, run.kept[4])
@@ -92,8 +95,8 @@ def test_another_outcome_is_told_with_what_differs(tmp_path: Path) -> None:
         Replay(opened(run)).round(4)
 
 
-def test_other_data_and_folders_without_a_finished_run_are_rejected(tmp_path: Path) -> None:
-    run = finished(tmp_path)
+def test_other_data_and_folders_without_a_finished_run_are_rejected(finished_run: RunFolder, tmp_path: Path) -> None:
+    run = copied(finished_run, tmp_path)
     file = run.path / "environment.json"
     environment = json.loads(file.read_text())
     environment["data"]["digest"] = "0" * 64

@@ -27,7 +27,7 @@ def scores_by_hand(vector: np.ndarray, layout: object) -> tuple[float, float]:
 
 
 def test_gains_add_up_and_are_those_of_plain_computation(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("gains", finished_run, out=tmp_path)
+    rows = analysed("gains", finished_run, out=tmp_path, saved=True)
     recorded = {row["round"]: row for row in read_rows(finished_run.path)}
     run = opened(finished_run)
     layout = run.workload(3).initial.layout
@@ -46,7 +46,7 @@ def test_gains_add_up_and_are_those_of_plain_computation(finished_run: RunFolder
 
 
 def test_variance_scores_combinations_on_the_simplex(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("variance", finished_run, out=tmp_path, weights=20, rounds=[4, 6])
+    rows = analysed("variance", finished_run, out=tmp_path, saved=True, weights=20, rounds=[4, 6])
     assert [(row["round"], row["draw"]) for row in rows] == [(r, d) for r in (4, 6) for d in range(-1, 20)]
     run = opened(finished_run)
     replayed, layout = Replay(run).round(4), run.workload(4).initial.layout
@@ -74,7 +74,7 @@ def test_the_search_finds_a_known_optimum_inside_and_on_the_border() -> None:
 
 
 def test_the_best_combination_is_never_below_the_averaged_model(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("convex", finished_run, out=tmp_path, steps=8)
+    rows = analysed("convex", finished_run, out=tmp_path, steps=8, saved=True)
     assert [row["round"] for row in rows] == [3, 4, 5, 6]
     run = opened(finished_run)
     for row in rows:

@@ -15,6 +15,7 @@ import pytest
 from rich.console import Console
 
 import rayfl
+from rayfl.config.scenario import Scenario
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.planning.events import BudgetSpent, Evaluated, RoundDone
 from rayfl.planning.totals import Traffic
@@ -28,7 +29,12 @@ from tests.privacy.samples.test_accounting import by_opacus
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
-PHASES = [phase("relay", 2, "relay"), phase("parallel", 3, local={"dp": dp(noise_multiplier=3.0)})]
+RDP = {"dp": dp(accountant="rdp")}
+"""Composes much faster than the default."""
+PHASES = [
+    phase("relay", 2, "relay", local=RDP),
+    phase("parallel", 3, local={"dp": dp(noise_multiplier=3.0, accountant="rdp")}),
+]
 
 
 def run(out: Path, *phases: dict[str, Any], **more: Any) -> tuple[rayfl.Result, dict[str, Any], str]:
@@ -107,7 +113,7 @@ def test_a_model_that_the_run_starts_from_is_named_as_not_covered(level: str, tm
     before = phase("p", 1)
     del before["local"]["dp"]
     first = rayfl.run(tables(before), backend="inline", out=tmp_path / "before", console=Console(quiet=True))
-    hidden = phase("p", 1) | (CLIENTS_HIDDEN if level == "clients" else {})
+    hidden = phase("p", 1, local=RDP) | (CLIENTS_HIDDEN if level == "clients" else {})
     line = "note     not covered by the accountant: the model that the run starts from"
     for start in ({"run": str(first.directory)}, None):
         console = Console(record=True, width=400, file=io.StringIO())
@@ -120,8 +126,10 @@ def test_a_model_that_the_run_starts_from_is_named_as_not_covered(level: str, tm
 
 
 def test_a_secure_source_is_only_claimed_if_all_phases_have_it() -> None:
-    phases = [job(phase("a", local={"dp": dp(secure=secure)})).scenario.phases[0].local.dp for secure in (True, False)]
-    secure, seeded = phases
+    secure, seeded = (
+        Scenario.from_tables(tables(phase("a", local={"dp": dp(secure=secure)}))).phases[0].local.dp
+        for secure in (True, False)
+    )
     assert secure is not None
     assert seeded is not None
     assert "cryptographic" in str(statement([secure])["randomness"])
@@ -129,8 +137,8 @@ def test_a_secure_source_is_only_claimed_if_all_phases_have_it() -> None:
 
 
 def test_shuffled_batches_are_not_covered_wherever_an_epsilon_would_stand(tmp_path: Path) -> None:
-    shuffled = phase("p", local={"dp": dp(sampling="shuffled")})
-    result, content, printed = run(tmp_path, phase("first", 1), shuffled)
+    shuffled = phase("p", local={"dp": dp(sampling="shuffled", accountant="rdp")})
+    result, content, printed = run(tmp_path, phase("first", 1, local=RDP), shuffled)
     assert "epsilon" not in result.metrics.schema.names
     assert not (result.directory / "clients.parquet").exists()
     assert content["sampling"] == "shuffled batches: not covered by the accountant"
@@ -149,7 +157,7 @@ def test_without_noise_epsilon_is_infinite_in_words_and_absent_from_metrics(tmp_
 
 
 def test_a_budget_that_is_spent_is_told_on_screen_and_in_the_records(tmp_path: Path) -> None:
-    limited = phase("p", 30, local={"dp": dp(max_epsilon=20, accountant="rdp", when_spent="stop")})
+    limited = phase("p", 30, local={"dp": dp(max_epsilon=12, accountant="rdp", when_spent="stop")})
     result, content, printed = run(tmp_path, limited)
     status = json.loads((result.directory / "status.json").read_text())
     rounds = result.metrics["round"].to_pylist()[-1]
@@ -158,8 +166,8 @@ def test_a_budget_that_is_spent_is_told_on_screen_and_in_the_records(tmp_path: P
     assert (status["status"], status["stopped"]["callback"], status["stopped"]["round"]) == (
         "finished", "local.dp.max_epsilon", rounds,
     )  # fmt: skip
-    assert content["epsilon"]["maximum"] <= 20
-    leaving = phase("p", 30, local={"dp": dp(max_epsilon=20, accountant="rdp")})
+    assert content["epsilon"]["maximum"] <= 12
+    leaving = phase("p", 30, local={"dp": dp(max_epsilon=12, accountant="rdp")})
     result, content, printed = run(tmp_path, leaving)
     assert content["left_out"]["number"] == len(content["left_out"]["clients"]) > 0
     assert "phase p ends before round" in printed
