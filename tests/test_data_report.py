@@ -30,6 +30,11 @@ cohort = 1
 """
 
 
+@pytest.fixture
+def not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfl.report.split_picture.draw_split", lambda *_: None)
+
+
 def scenario(tmp_path: Path, name: str = "tests.user_code:vectors", more: str = "clients = 4") -> str:
     path = tmp_path / "mine.toml"
     path.write_text(SCENARIO.format(name=name, more=more))
@@ -91,6 +96,7 @@ def test_rendered_images_are_drawn_beside_the_split(tmp_path: Path, capsys: pyte
     assert len(set(drawn)) == 4
 
 
+@pytest.mark.usefixtures("not_drawn")
 def test_chosen_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path, more="clients = 2\nclasses = { places = [[0, 2]] }")
     assert main([path, "--out", str(tmp_path / "split.png")]) == 0
@@ -106,6 +112,7 @@ def owned() -> Dataset:
     return Dataset("o", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a", "b", "c"), shards, shards))
 
 
+@pytest.mark.usefixtures("not_drawn")
 def test_every_natural_client_has_a_line_with_its_name_samples_and_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

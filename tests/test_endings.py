@@ -84,6 +84,17 @@ def test_a_run_under_way_says_running(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (seen[0]["status"], seen[0]["ended"], seen[0]["model"]) == ("running", None, None)
 
 
+SCAFFOLD = {**PHASE, "algorithm": "scaffold"}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A run of four rounds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        return run(tmp_path_factory.mktemp("four"), phases=[{**SCAFFOLD, "rounds": 4}])
+
+
 @pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize(
     ("end", "error", "expected", "reason"),
@@ -104,16 +115,15 @@ def test_a_run_that_ends_early_leaves_the_last_committed_model_and_its_metrics(
     error: type[BaseException],
     expected: str,
     reason: str,
+    four: Result,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """SCAFFOLD's clients keep state, so a round begins only after the previous one is committed."""
-    scaffold = {**PHASE, "algorithm": "scaffold"}
-    four = run(tmp_path / "four", phases=[{**scaffold, "rounds": 4}])
     monkeypatch.setattr(InlineSession, "events", ends_after(4, end))
     handler = signal.getsignal(signal.SIGTERM)
     with pytest.raises(error):
-        run(tmp_path, phases=[scaffold])
+        run(tmp_path, phases=[SCAFFOLD])
     assert signal.getsignal(signal.SIGTERM) == handler
     status = status_in(tmp_path)
     assert (status["status"], status["reason"]) == (expected, reason)

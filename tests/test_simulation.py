@@ -49,9 +49,17 @@ def initial_linear(seed: int = 0, inputs: tuple[int, ...] = (2,), classes: int =
         return Linear(classes, inputs).state_dict()
 
 
-def test_the_result_is_what_the_records_hold(tmp_path: Path) -> None:
-    result = run(tmp_path)
-    assert result.directory.parent == tmp_path
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """A run of `tables()`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        return run(tmp_path_factory.mktemp("usual"))
+
+
+def test_the_result_is_what_the_records_hold(usual: Result) -> None:
+    result = usual
+    assert result.directory.parent.name.startswith("usual")
     assert result.directory.name.startswith("tiny-")
     assert set(METRICS.names) <= set(result.metrics.schema.names)
     assert result.metrics["round"].to_pylist() == [1, 2, 3, 4]
@@ -67,14 +75,15 @@ def test_the_result_is_what_the_records_hold(tmp_path: Path) -> None:
     Linear(2, (2,)).load_state_dict(result.state_dict)
 
 
-def test_a_run_may_be_given_its_own_folder(tmp_path: Path) -> None:
+def test_a_run_may_be_given_its_own_folder(usual: Result, tmp_path: Path) -> None:
     result = rayfl.run(tables(), backend="inline", folder=tmp_path / "mine", console=Console(quiet=True))
     assert result.directory == tmp_path / "mine"
     assert (tmp_path / "mine" / "model.safetensors").is_file()
+    assert_same_bits(result, usual)
 
 
-def test_the_last_row_of_metrics_is_the_final_models_score(tmp_path: Path) -> None:
-    result = run(tmp_path)
+def test_the_last_row_of_metrics_is_the_final_models_score(usual: Result) -> None:
+    result = usual
     net = Linear(2, (2,))
     net.load_state_dict(result.state_dict)
     _, _, x, y = user_code.vectors()
@@ -91,11 +100,10 @@ def test_training_learns(tmp_path: Path) -> None:
     assert accuracy[-1] >= 0.95 > accuracy[0]
 
 
-def test_the_same_scenario_gives_the_same_bits_and_another_seed_others(tmp_path: Path) -> None:
-    first = run(tmp_path)
-    assert_same_bits(first, run(tmp_path))
+def test_the_same_scenario_gives_the_same_bits_and_another_seed_others(usual: Result, tmp_path: Path) -> None:
+    assert_same_bits(usual, run(tmp_path))
     other = run(tmp_path, overrides=["seed=1"])
-    assert not torch.equal(first.state_dict["read_out.weight"], other.state_dict["read_out.weight"])
+    assert not torch.equal(usual.state_dict["read_out.weight"], other.state_dict["read_out.weight"])
 
 
 def test_the_resolved_scenario_in_the_records_runs_again_to_the_same_bits(tmp_path: Path) -> None:
@@ -105,13 +113,12 @@ def test_the_resolved_scenario_in_the_records_runs_again_to_the_same_bits(tmp_pa
     assert_same_bits(first, again)
 
 
-def test_a_scenario_may_be_a_table_a_scenario_or_a_path(tmp_path: Path) -> None:
+def test_a_scenario_may_be_a_table_a_scenario_or_a_path(usual: Result, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(load_scenario(tables()).to_toml())
-    given: list[Any] = [tables(), load_scenario(tables()), tmp_path / "tiny.toml", str(tmp_path / "tiny.toml")]
-    first, *others = [run(tmp_path / "runs", scenario) for scenario in given]
-    for other in others:
-        assert other.scenario == first.scenario
-        assert_same_bits(first, other)
+    for given in (load_scenario(tables()), tmp_path / "tiny.toml", str(tmp_path / "tiny.toml")):
+        other = run(tmp_path / "runs", given)
+        assert other.scenario == usual.scenario
+        assert_same_bits(usual, other)
 
 
 def test_overrides_are_a_table_or_texts(tmp_path: Path) -> None:
@@ -133,8 +140,8 @@ def test_evaluation_happens_every_so_many_rounds_and_at_the_end_of_phases(tmp_pa
     assert result.metrics["round"].to_pylist() == [3, 5, 6, 9]
 
 
-def test_evaluation_does_not_depend_on_the_batch_size(tmp_path: Path) -> None:
-    whole = run(tmp_path).metrics
+def test_evaluation_does_not_depend_on_the_batch_size(usual: Result, tmp_path: Path) -> None:
+    whole = usual.metrics
     pieces = run(tmp_path, overrides={"evaluation.batch_size": 7}).metrics
     np.testing.assert_allclose(whole["test_loss"], pieces["test_loss"], rtol=1e-6)
     assert whole["test_accuracy"] == pieces["test_accuracy"]
@@ -147,8 +154,8 @@ def test_evaluation_does_not_depend_on_the_batch_size(tmp_path: Path) -> None:
         {"name": "tests.user_code:vectors", "clients": 4, "options": {"rows": 60}},
     ],
 )
-def test_data_may_be_arrays_or_a_callable_with_options(data: dict[str, Any], tmp_path: Path) -> None:
-    assert_same_bits(run(tmp_path), run(tmp_path, tables(data=data)))
+def test_data_may_be_arrays_or_a_callable_with_options(data: dict[str, Any], usual: Result, tmp_path: Path) -> None:
+    assert_same_bits(usual, run(tmp_path, tables(data=data)))
 
 
 def test_data_may_be_a_dataset_that_comes_with_clients(tmp_path: Path) -> None:
@@ -256,15 +263,14 @@ def test_the_callers_random_state_and_threads_are_left_alone(tmp_path: Path) -> 
         torch.set_num_threads(1)
 
 
-def test_the_callers_random_state_does_not_matter(tmp_path: Path) -> None:
-    torch.manual_seed(1)
-    first = run(tmp_path)
+def test_the_callers_random_state_does_not_matter(usual: Result, tmp_path: Path) -> None:
     torch.manual_seed(2)
-    assert_same_bits(first, run(tmp_path))
+    torch.rand(1)
+    assert_same_bits(usual, run(tmp_path))
 
 
 def test_progress_says_which_data_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rayfl.run(tables(), backend="inline", out=tmp_path)
+    rayfl.run(tables(phases=[PARALLEL | {"rounds": 1}]), backend="inline", out=tmp_path)
     said = capsys.readouterr().out
     assert "arrays: arrays from tests.user_code:vectors" in said
     assert "4 clients with 15 to 15 training samples" in said

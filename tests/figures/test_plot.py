@@ -193,12 +193,12 @@ def test_the_command_asks_for_a_file_where_there_are_several_folders(
     assert "holds neither a run nor a grid" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("count", [2, 4, 7])
+@pytest.mark.parametrize("count", [2, 7])
 def test_the_legend_wraps_and_stays_inside_the_picture(tmp_path: Path, count: int) -> None:
     folders = [write_run(tmp_path / f"{n}", f"run {n}", 0, {"test_accuracy": [0.1, 0.2, n / 10]}) for n in range(count)]
     labels = [f"method {n} with " + "a name of several words and " * 4 + "an end" for n in range(count)]
     figure = rayfl.plot(*folders, labels=labels, width="column")
-    figure.savefig(tmp_path / "curve.png")
+    figure.draw_without_rendering()
     legend = figure.legends[0]
     box, axes = legend.get_window_extent(), figure.axes[0].get_window_extent()
     assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -84,6 +84,17 @@ def page_of(folder: Path) -> tuple[str, Elements]:
 
 
 @pytest.fixture
+def rendered() -> None:
+    """For tests whose pages need their pictures, which take longer than all else."""
+
+
+@pytest.fixture(autouse=True)
+def _not_rendered(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "rendered" not in request.fixturenames:
+        monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda self, file, **_: file.write(b"<svg/>"))
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> Path:
     """A private run whose clients were scored."""
     folder = write_run(tmp_path / "run", "A <script>alert(1)</script> title", 3, COLUMNS)
@@ -157,7 +168,7 @@ def test_texts_of_users_are_escaped(run: Path, grid: Path) -> None:
     assert any("the loss of <client> 3 is nan" in row for row in page.rows)
 
 
-def test_a_page_refers_to_nothing_outside_itself(run: Path, grid: Path) -> None:
+def test_a_page_refers_to_nothing_outside_itself(run: Path, grid: Path, rendered: None) -> None:
     for folder in (run, grid):
         html, page = page_of(folder)
         assert page.addresses
@@ -306,7 +317,7 @@ def test_tables_with_bars_in_labels_are_read_as_written() -> None:
 
 
 def test_the_command_writes_the_file_and_names_folders_that_are_neither(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, rendered: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "page.html"
     assert main(["report", str(run), "--out", str(out)]) == 0
@@ -324,7 +335,9 @@ def test_the_command_writes_the_file_and_names_folders_that_are_neither(
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("name", ["run", "grid"])
-def test_a_browser_shows_headings_and_figures(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_browser_shows_headings_and_figures(
+    name: str, tmp_path: Path, rendered: None, request: pytest.FixtureRequest
+) -> None:
     page = write_report(request.getfixturevalue(name))
     assert CHROMIUM is not None
     options = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"

@@ -24,7 +24,7 @@ NET = "tests.algorithms.scene:TanhNet"
 PEOPLE: dict[str, Any] = {"name": "people", "data": {"name": "tests.algorithms.scene:people"}, "model": NET}
 STILL = {"name": "still", "rounds": 1, "cohort": 2, "local": {"lr": 1e-30, "batch_size": 4}}
 """Trains nothing that float32 could hold."""
-TRAINING = {"name": "training", "rounds": 2, "cohort": 3, "local": {"lr": 0.1, "batch_size": 4}}
+TRAINING = {"name": "training", "rounds": 1, "cohort": 3, "local": {"lr": 0.1, "batch_size": 4}}
 
 
 def run(out: Path, **changes: Any) -> rayfl.Result:
@@ -32,9 +32,11 @@ def run(out: Path, **changes: Any) -> rayfl.Result:
     return rayfl.run(scenario, backend="inline", out=out, starts=out / "starts", console=Console(quiet=True))
 
 
-@pytest.fixture
-def trained(tmp_path: Path) -> rayfl.Result:
-    return run(tmp_path / "before", phases=[TRAINING])
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        return run(tmp_path_factory.mktemp("before"), phases=[TRAINING])
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:
@@ -102,7 +104,7 @@ def test_published_weights_come_from_torchvisions_cache(tmp_path: Path, monkeypa
 FIRST = f"""
 name = "first"
 model = "{NET}"
-phases = [{{ name = "training", rounds = 2, cohort = 3, local = {{ lr = 0.1, batch_size = 4 }} }}]
+phases = [{{ name = "training", rounds = 1, cohort = 3, local = {{ lr = 0.1, batch_size = 4 }} }}]
 [data]
 name = "tests.algorithms.scene:people"
 """
