@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -18,10 +18,10 @@ LIMIT = 2.0
 WORTH_KEEPING = 0.5
 """Seconds from which a test is listed by itself."""
 
-_seconds: Counter[str] = Counter()
+_seconds: defaultdict[str, float] = defaultdict(float)
 
 
-class ByFile(LoadGroupScheduling):
+class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
     """Gives a process all tests of a file, or of an `xdist_group`."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -56,7 +56,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if not session.config.getoption("--keep-durations") or hasattr(session.config, "workerinput"):
         return
-    files: Counter[str] = Counter()
+    files: defaultdict[str, float] = defaultdict(float)
     for test, seconds in _seconds.items():
         files[test.partition("::")[0]] += seconds
     tests = {test: round(seconds, 1) for test, seconds in sorted(_seconds.items()) if seconds >= WORTH_KEEPING}
