@@ -126,8 +126,18 @@ def sizes(cohort: Sequence[PlainUpdate]) -> list[float]:
     return [float(update.n) for update in cohort]
 
 
+_FEDAVG: dict[str, Vector] = {}
+
+
 def fedavg(setting: Setting, *, uniform: bool = False, server_lr: float = 1.0) -> Vector:
-    """w <- w + eta_g sum_i p_i (w_i - w)."""
+    """w <- w + eta_g sum_i p_i (w_i - w). Computed once for each setting: nearly every test compares with it."""
+    key = f"{setting} {uniform} {server_lr}"
+    if key not in _FEDAVG:
+        _FEDAVG[key] = _fedavg(setting, uniform, server_lr)
+    return _FEDAVG[key].clone()
+
+
+def _fedavg(setting: Setting, uniform: bool, server_lr: float) -> Vector:
     w = setting.initial()
     for cohort in rounds(setting):
         change = mean([update.sgd(w) - w for update in cohort], None if uniform else sizes(cohort))

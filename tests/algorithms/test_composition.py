@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,7 @@ def test_a_preset_is_its_general_form_to_the_last_bit(name: str) -> None:
     preset = trained({"name": name, "weighting": "uniform", **own_options(name)}, EVERYTHING)
     general = trained({"name": "fedavg", "weighting": "uniform", **GENERAL[name]}, EVERYTHING)
     assert torch.equal(preset, general)
-    assert torch.equal(preset, trained({"name": name, "weighting": "uniform", **GENERAL[name]}, EVERYTHING))
-    assert not torch.equal(preset, trained({"name": "fedavg", "weighting": "uniform"}, EVERYTHING))
+    assert (preset - fedavg(EVERYTHING, uniform=True)).norm() > 1e-2
 
 
 def fedprox_with_adam(setting: Setting, mu: float) -> Vector:
@@ -78,24 +78,22 @@ def fedprox_with_adam(setting: Setting, mu: float) -> Vector:
     return w
 
 
-@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING], ids=["plain", "everything"])
-def test_fedprox_with_adam_at_the_server_in_three_notations(setting: Setting) -> None:
+def test_fedprox_with_adam_at_the_server_in_three_notations() -> None:
     notations: list[dict[str, Any]] = [
         {"name": "fedavg", "penalties": [{"name": "proximal", "mu": 0.4}], "server_optimizer": ADAM},
         {"name": "fedprox", "mu": 0.4, "server_optimizer": ADAM},
         {"name": "fedadam", "lr": 0.2, "tau": 0.05, "beta_1": 0.7, "penalties": [{"name": "proximal", "mu": 0.4}]},
     ]
-    models = [trained(algorithm, setting) for algorithm in notations]
+    models = [trained(algorithm, EVERYTHING) for algorithm in notations]
     assert torch.equal(models[0], models[1])
     assert torch.equal(models[0], models[2])
-    without = trained({"name": "fedavg", "server_optimizer": ADAM}, setting)
-    assert_equal_and_unlike(models[0], fedprox_with_adam(setting, 0.4), without, setting)
+    expected, without = (fedprox_with_adam(EVERYTHING, mu) for mu in (0.4, 0.0))
+    assert_equal_and_unlike(models[0], expected, without, EVERYTHING)
 
 
-@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING], ids=["plain", "everything"])
-def test_fedexp_with_a_proximal_penalty(setting: Setting) -> None:
+def test_fedexp_with_a_proximal_penalty() -> None:
     """The prox changes what clients return; the extrapolation is of what they return."""
-    longer = setting.with_local(lr=1.0, epochs=6)
+    longer = replace(EVERYTHING.with_local(lr=1.0, epochs=6), cohorts=((0, 3, 4), (2, 4, 7, 9), (4, 0, 11)))
     w, rates = longer.initial(), []
     for cohort in rounds(longer):
         proximal = linear(torch.zeros_like(w), 0.2, w)
@@ -203,11 +201,6 @@ def test_a_relay_refuses_what_only_a_server_could_do(algorithm: Any, complaint: 
 def test_a_relay_has_no_answers_to_transform_and_one_model_only(key: dict[str, Any]) -> None:
     (name,) = key
     assert refusal(**key).startswith(f"phases.p.{name}: has no effect with this schedule; leave it out")
-
-
-@pytest.mark.parametrize("algorithm", ["fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp", "perfedavg"])
-def test_a_relay_uses_the_local_objective_of_the_others(algorithm: str) -> None:
-    prepared(algorithm, PLAIN, phase={"schedule": "relay"})
 
 
 @pytest.mark.parametrize(

@@ -126,9 +126,11 @@ def ours(
     return flat, job.result.store
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.25, 0.5, 1.0])
-@pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING], ids=["plain", "full", "everything"])
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("setting", "gamma"),
+    [(PLAIN, 0.25), (FULL, 0.0), (EVERYTHING, 0.5), (PLAIN, 1.0)],
+    ids=["plain", "the variance alone", "everything", "the sum alone"],
+)
 def test_scenario_one(setting: Setting, gamma: float) -> None:
     """Clients of unequal sizes, some of which never take part, or all of them."""
     found, store = ours(coprefl(gamma=gamma), setting)
@@ -138,8 +140,7 @@ def test_scenario_one(setting: Setting, gamma: float) -> None:
     assert float((expected - without).norm()) > 1e-2 * float((expected - setting.initial()).norm())
 
 
-@pytest.mark.parametrize("gamma", [0.0, 0.5, 1.0])
-@pytest.mark.parametrize("setting", [PLAIN, EVERYTHING], ids=["plain", "everything"])
+@pytest.mark.parametrize(("setting", "gamma"), [(PLAIN, 0.5), (EVERYTHING, 1.0)], ids=["plain", "everything"])
 def test_scenario_two(setting: Setting, gamma: float) -> None:
     """Clients train on all of their samples; the server's are split anew every round among the participants."""
     found, store = ours(coprefl(gamma=gamma, queries="server"), setting, **SERVER)
@@ -197,14 +198,13 @@ def test_the_loss_that_is_reported_is_that_of_the_query_sets() -> None:
 TRAINING: dict[str, Any] = {"steps": 5, "epochs": 2, "batch_size": 8, "lr": 0.3, "momentum": 0.5}
 
 
-@pytest.mark.parametrize("gamma", [0.5, 1.0])
-def test_coprefl_sgd_goes_on_with_steps_on_the_servers_samples(gamma: float) -> None:
-    found, store = ours(coprefl(gamma=gamma), PLAIN, phase={"server_training": TRAINING}, **SERVER)
-    expected = reference(PLAIN, store, gamma=gamma, server_training=TRAINING)
-    assert_equal_and_unlike(found, expected, reference(PLAIN, store, gamma=gamma), PLAIN)
+def test_coprefl_sgd_goes_on_with_steps_on_the_servers_samples() -> None:
+    found, store = ours(coprefl(), PLAIN, phase={"server_training": TRAINING}, **SERVER)
+    expected = reference(PLAIN, store, server_training=TRAINING)
+    assert_equal_and_unlike(found, expected, reference(PLAIN, store), PLAIN)
 
 
-@pytest.mark.parametrize("steps", [5, {"uniform": [5, 5]}, {"choices": [5]}], ids=str)
+@pytest.mark.parametrize("steps", [5, {"uniform": [5, 5]}], ids=str)
 def test_the_server_takes_all_its_steps_however_few_samples_it_has(steps: Any) -> None:
     training = {"batch_size": 16, "lr": 0.3}
     found, store = ours("fedavg", PLAIN, phase={"server_training": {"steps": steps, **training}}, **SERVER)
@@ -232,15 +232,6 @@ def after_fedavg(store: ShardStore, training: Mapping[str, Any]) -> Vector:
             weights.append(float(len(samples[1])))
         w = update_on(of_server(store), training, SERVER_POOL, number, exchange=1).sgd(mean(models, weights))
     return w
-
-
-@pytest.mark.parametrize("queries", ["clients", "server"])
-def test_the_bits_are_the_same_on_any_number_of_hosts(queries: str) -> None:
-    options = coprefl(queries=queries), EVERYTHING
-    phase = {"server_training": TRAINING}
-    one, two, three = (ours(*options, hosts=hosts, phase=phase, **SERVER)[0] for hosts in (1, 2, 3))
-    assert torch.equal(one, two)
-    assert torch.equal(one, three)
 
 
 def refusal(options: str | Mapping[str, Any], setting: Setting = PLAIN, phase: Any = None, **changes: Any) -> str:
@@ -347,7 +338,7 @@ def test_errors_on_the_servers_samples_say_so() -> None:
 
 def test_training_at_the_server_follows_any_algorithm() -> None:
     phase = {"server_training": TRAINING}
-    for name in ("fedavg", "qfedavg", "scaffold"):
+    for name in ("qfedavg", "scaffold"):
         job, _ = prepared(name, PLAIN, phase, **SERVER)
         trained_on, events = run_on_hosts(job, 2)
         plain, _ = run_on_hosts(prepared(name, PLAIN, **SERVER)[0], 2)

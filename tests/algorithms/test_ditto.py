@@ -90,7 +90,6 @@ def test_personal_models_depend_neither_on_hosts_nor_cost_traffic() -> None:
 @pytest.mark.parametrize(
     ("options", "phase", "complaint"),
     [
-        ({"mu": -1}, {}, r"phases.federated.algorithm.mu: must be greater than or equal to 0 \(got -1\)"),
         ({}, {"schedule": "relay"}, r"'ditto' cannot run in a relay: its personal models are trained beside the"),
     ],
 )

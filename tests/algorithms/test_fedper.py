@@ -82,16 +82,15 @@ def test_heads_stay_with_clients_and_the_body_is_averaged(algorithm: Any, update
         assert (own - expected).abs().max() < 1e-5
 
 
-def test_hosts_do_not_matter_and_heads_are_in_no_message() -> None:
-    (one, events), (three, _) = (run_on_hosts(prepared("fedper", PLAIN)[0], hosts) for hosts in (1, 3))
-    assert (one == three).all()
-    (last,) = [event for event in events if isinstance(event, RoundDone) and event.round == 3]
-    assert last.traffic.down_values == last.traffic.up_values == 10 * int(BODY.sum())
+def test_heads_are_in_no_message() -> None:
+    _, events = run_on_hosts(prepared("fedper", PLAIN)[0], 1)
+    (last,) = [event for event in events if isinstance(event, RoundDone) and event.round == PLAIN.rounds]
+    assert last.traffic.down_values == last.traffic.up_values == sum(map(len, PLAIN.cohorts)) * int(BODY.sum())
 
 
 @pytest.mark.usefixtures("_examples")
 def test_with_privacy_of_samples_both_trainings_of_fedrep_are_charged() -> None:
-    dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
+    dp = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}
     setting = PLAIN.with_local(dp=dp)
     job, _ = prepared(FEDREP, setting)
     scheduler, _ = cast(job, 2)

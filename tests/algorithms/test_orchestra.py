@@ -16,7 +16,6 @@ from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local.client_streams import ClientStreams
-from rayfl.planning.events import RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.views_scene import VIEWS, views
 
@@ -177,14 +176,6 @@ def fitted(before: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
         optimizer.step()
         centroids.data = normalize(centroids.data)
     return centroids.detach()
-
-
-@pytest.mark.slow
-def test_the_same_bits_on_any_number_of_hosts() -> None:
-    one, events = run_on_hosts(job(), 1)
-    assert np.array_equal(run_on_hosts(job(), 3)[0], one)
-    traffic = [event.traffic for event in events if isinstance(event, RoundDone)]
-    assert traffic[0].bytes < traffic[1].bytes
 
 
 PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}

@@ -43,17 +43,16 @@ def qffl(setting: Setting, q: float, *, gradients: bool = False) -> Vector:
     return w
 
 
-@pytest.mark.parametrize("q", [0.5, 1.0, 2.0, 5.0])
-@pytest.mark.parametrize("setting", [PLAIN, FULL, EVERYTHING, LOUD], ids=["plain", "full", "everything", "loud"])
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("setting", "q"), [(PLAIN, 0.5), (FULL, 2.0), (EVERYTHING, 1.0), (LOUD, 5.0)], ids=["plain", "full", "all", "loud"]
+)
 def test_qfedavg(setting: Setting, q: float) -> None:
     """F_k is a loss in evaluation mode, which the last network tells."""
     ours = trained({"name": "qfedavg", "q": q}, setting)
     assert_equal_and_unlike(ours, qffl(setting, q), plain_mean(setting), setting)
 
 
-@pytest.mark.parametrize("q", [0.5, 1.0, 2.0])
-@pytest.mark.parametrize("setting", [PLAIN, FULL, LOUD], ids=["plain", "full", "loud"])
+@pytest.mark.parametrize(("setting", "q"), [(PLAIN, 0.5), (FULL, 2.0), (LOUD, 1.0)], ids=["plain", "full", "loud"])
 def test_qfedsgd(setting: Setting, q: float) -> None:
     ours = trained({"name": "qfedsgd", "q": q}, supported(setting))
     assert_equal_and_unlike(ours, qffl(setting, q, gradients=True), qffl(setting, 0.0, gradients=True), setting)
@@ -64,24 +63,7 @@ def test_q_is_one_by_default() -> None:
 
 
 def test_with_q_zero_qfedavg_is_the_plain_mean_of_local_models() -> None:
-    for setting in (PLAIN, FULL, EVERYTHING):
-        assert_equal(trained({"name": "qfedavg", "q": 0.0}, setting), plain_mean(setting), setting)
-
-
-def test_with_q_zero_qfedsgd_is_gradient_descent_on_the_mean_of_the_losses() -> None:
-    w = FULL.initial()
-    for cohort in rounds(FULL):
-        w = w - cohort[0].lr * mean([update.full_gradient(w) for update in cohort])
-    assert_equal(trained({"name": "qfedsgd", "q": 0.0}, supported(FULL)), w, FULL)
-
-
-def test_one_step_on_everything_makes_qfedavg_qfedsgd() -> None:
-    setting = PLAIN.with_local(batch_size="full", epochs=1)
-    trains, asks = (
-        trained({"name": "qfedavg", "q": 2.0}, setting),
-        trained({"name": "qfedsgd", "q": 2.0}, supported(setting)),
-    )
-    assert_equal(trains, asks, setting)
+    assert_equal(trained({"name": "qfedavg", "q": 0.0}, EVERYTHING), plain_mean(EVERYTHING), EVERYTHING)
 
 
 def test_losses_are_means_over_all_samples_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +118,7 @@ def qffl_on_agreeing(setting: Setting, q: float, *, gradients: bool) -> tuple[Ve
     return initial, w, seen[0]
 
 
-@pytest.mark.parametrize("q", [2.0, 3.0, 4.0, 20.0])
-@pytest.mark.parametrize("name", ["qfedavg", "qfedsgd"])
+@pytest.mark.parametrize(("name", "q"), [("qfedavg", 4.0), ("qfedavg", 20.0), ("qfedsgd", 4.0), ("qfedsgd", 20.0)])
 def test_small_losses_and_large_q_neither_vanish_nor_overflow(name: str, q: float) -> None:
     """At a loss of 0.01, F^4 is 1e-8 and F^20 1e-40: no step may depend on how small the common factor is."""
     initial, expected, losses = qffl_on_agreeing(PLAIN, q, gradients=name == "qfedsgd")
