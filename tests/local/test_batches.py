@@ -17,7 +17,7 @@ from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.local.steps import batches_of_steps, update_steps
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, PLAIN, Setting, TanhNet, trained
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 
 @given(
@@ -43,25 +43,25 @@ def test_steps_are_those_of_the_large_batch(
         assert 0 < batches[-1] <= size
 
 
+PROXIMAL = {"name": "fedprox", "mu": 0.3}
+
+
 @pytest.mark.parametrize(
-    "more",
-    [
-        {},
-        {"momentum": 0.9, "clip_norm": 0.3},
-        {"optimizer": "adamw"},
-        {"sample_weights": "inverse_frequency"},
-        {"drop_last": True},
-        {"steps": 3},
-        {"unfreeze": {"share": 0.5}},
+    ("algorithm", "more"),
+    [  # each option, with terms in the gradient, after the step, and none
+        ("fedavg", {}),
+        ("scaffold", {"momentum": 0.9, "clip_norm": 0.3}),
+        ({"name": "scaffold", "option": "I"}, {"optimizer": "adamw"}),
+        (PROXIMAL, {"optimizer": "adamw"}),
+        ("fedavg", {"sample_weights": "inverse_frequency"}),
+        (PROXIMAL, {"drop_last": True}),
+        ("scaffold", {"steps": 3}),
+        (PROXIMAL, {"unfreeze": {"share": 0.5}}),
     ],
     ids=str,
 )
-@pytest.mark.parametrize("algorithm", ["fedavg", {"name": "fedprox", "mu": 0.3}, "scaffold"], ids=str)
-@pytest.mark.quick_third
 def test_accumulated_batches_train_as_the_large_one_does(algorithm: Any, more: dict[str, Any]) -> None:
-    """Clients of 4 to 16 samples, so that some of the last batches are incomplete."""
-    if algorithm == "scaffold" and "optimizer" in more:
-        algorithm = {"name": "scaffold", "option": "I"}
+    """Clients of 5 to 16 samples, so that some of the last batches are incomplete."""
     small = trained(algorithm, PLAIN.with_local(batch_size=3, accumulate=2, lr=0.05, **more))
     large = trained(algorithm, PLAIN.with_local(batch_size=6, lr=0.05, **more))
     other = trained(algorithm, PLAIN.with_local(batch_size=3, lr=0.05, **more))
@@ -71,7 +71,7 @@ def test_accumulated_batches_train_as_the_large_one_does(algorithm: Any, more: d
 
 def test_the_loss_of_a_step_is_the_mean_over_its_samples() -> None:
     def losses(**local: Any) -> list[float]:
-        bench = Bench()
+        bench = shared_bench()
         client = bench.client(2, {"epochs": 2, **local})
 
         def update(client: ClientContext) -> ClientUpdate[None]:
@@ -111,7 +111,7 @@ def plain(bf16: bool) -> tuple[torch.Tensor, list[float]]:
 
 def test_bf16_is_autocast_of_forward_pass_and_loss_alone() -> None:
     """To far less than the precision of bfloat16, which is 4e-3, corrections of the gradient included."""
-    bench = Bench()
+    bench = shared_bench()
     local = {**SETTING.local, "precision": "bf16", "momentum": 0.5}
     client = bench.client(4, local, lr=0.2)
 
@@ -129,7 +129,7 @@ def test_bf16_is_autocast_of_forward_pass_and_loss_alone() -> None:
 
 def test_losses_and_gradients_that_an_algorithm_asks_for_stay_float32() -> None:
     def asked(precision: str) -> list[torch.Tensor]:
-        bench = Bench()
+        bench = shared_bench()
 
         def update(client: ClientContext) -> ClientUpdate[list[torch.Tensor]]:
             loss = yield Loss(bench.initial)

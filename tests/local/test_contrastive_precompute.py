@@ -11,7 +11,7 @@ from rayfl.algorithms import moon
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.training_batch import TrainingBatch
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_batch_is_computed_with_those_that_follow_it_in_the_client_update(
         trained: torch.Tensor = yield LocalTraining(bench.initial)
         return trained
 
-    bench = Bench()
+    bench = shared_bench()
     trained = bench.run(bench.client(6, local), precomputing)
     assert sizes == computed
     assert torch.equal(bench.run(bench.client(6, local), plain), trained)

@@ -15,14 +15,16 @@ from rayfl.local.steps import update_steps
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, assert_equal_and_unlike, mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, SEED, SIZES, Setting, trained
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 UNIFORM = {"uniform": [1, 5]}
 
 
 def epochs_of(client: int, round: int, exchange: int = 0, **local: Any) -> int:
     """What the client sees, which is a number."""
-    context = Bench().client(client, {"epochs": UNIFORM, "batch_size": 4} | local, round=round, exchange=exchange)
+    context = shared_bench().client(
+        client, {"epochs": UNIFORM, "batch_size": 4} | local, round=round, exchange=exchange
+    )
     assert isinstance(context.local.epochs, int)
     assert context.steps == context.local.epochs * -(-SIZES[client] // 4)
     return context.local.epochs
@@ -42,7 +44,9 @@ def test_all_exchanges_of_a_round_have_the_same_number() -> None:
 
 def test_drawing_steps_too_does_not_change_the_epochs() -> None:
     for round in range(1, 6):
-        context = Bench().client(4, {"epochs": UNIFORM, "steps": {"choices": [1, 2]}, "batch_size": 4}, round=round)
+        context = shared_bench().client(
+            4, {"epochs": UNIFORM, "steps": {"choices": [1, 2]}, "batch_size": 4}, round=round
+        )
         assert context.local.epochs == epochs_of(4, round)
         assert context.local.steps in (1, 2)
         assert context.steps == context.local.steps
@@ -62,7 +66,7 @@ def test_both_ends_and_all_choices_come_up_and_a_number_listed_twice_is_twice_as
 
 
 def test_training_takes_as_many_steps_as_the_client_was_told() -> None:
-    bench, taken = Bench(), []
+    bench, taken = shared_bench(), []
 
     def update(client: ClientContext) -> ClientUpdate[None]:
         yield LocalTraining(bench.initial)

@@ -16,7 +16,7 @@ from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.training_batch import TrainingBatch
 from tests.algorithms.scene import EVERYTHING, PLAIN, TanhNet, prepared
 from tests.engine.scenes import run_on_hosts
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 State = dict[str, torch.Tensor]
 STEPS: list[State] = []
@@ -154,7 +154,7 @@ def test_after_a_client_update_everything_requires_gradients_again(fails: bool, 
         trained: torch.Tensor = yield LocalTraining(bench.initial, terms=(third_step_fails,))
         return trained
 
-    bench = Bench()
+    bench = shared_bench()
     client = bench.client(3, {"batch_size": 4, "unfreeze": {"share": 1.0, "order": order}, "epochs": 3}, train=(train,))
     if fails:
         with pytest.raises(ClientError, match="out of paper"):

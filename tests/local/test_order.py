@@ -17,7 +17,7 @@ from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal_and_unlike, fedavg, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared, trained
 from tests.engine.scenes import run_on_hosts
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 BALANCED: dict[str, Any] = {"sampling": "balanced"}
 CLASSES = np.repeat([4, 0, 7], [90, 9, 1])
@@ -92,7 +92,7 @@ def test_the_bits_are_the_same_on_any_number_of_hosts() -> None:
 
 def test_classes_are_those_of_the_part_that_trains() -> None:
     """A view of a single class draws that class alone."""
-    bench = Bench()
+    bench = shared_bench()
     labels = bench.source.labels(bench.source.shard(4), bench.source.set_of(4)).numpy()
     only = np.flatnonzero(labels == labels[0])
     assert 1 < len(only) < len(labels)

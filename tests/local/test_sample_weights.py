@@ -27,7 +27,7 @@ from tests.algorithms.reference import (
     sizes,
 )
 from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, prepared, trained
-from tests.local.bench import Bench
+from tests.local.bench import shared_bench
 
 
 def later_more(labels: np.ndarray, power: float = 1.0) -> np.ndarray:
@@ -100,7 +100,7 @@ def flat(model: FlatModel, params: torch.Tensor) -> Vector:
 
 @pytest.mark.parametrize(("chosen", "weights_of"), WAYS.values(), ids=WAYS.keys())
 def test_losses_and_gradients_that_are_asked_for_are_of_the_same_objective(chosen: Any, weights_of: Any) -> None:
-    bench, update = Bench(), PlainUpdate(PLAIN, 4, 1)
+    bench, update = shared_bench(), PlainUpdate(PLAIN, 4, 1)
 
     def ask(client: ClientContext) -> ClientUpdate[list[torch.Tensor]]:
         vector = torch.ones_like(bench.model.params)
@@ -126,7 +126,7 @@ def test_losses_and_gradients_that_are_asked_for_are_of_the_same_objective(chose
 
 
 def test_a_part_of_a_clients_data_keeps_the_weights_that_it_has_among_all_of_it() -> None:
-    bench = Bench()
+    bench = shared_bench()
 
     def update(client: ClientContext) -> ClientUpdate[list[float]]:
         first, _ = client.data.split(0.5, np.random.default_rng(0))

@@ -38,7 +38,7 @@ def scheduled(schedule: str, per_mille: int, steps: int, units: int) -> list[int
 
 
 shares = st.integers(1, 1000)
-lengths = st.integers(1, 400)
+lengths = st.integers(1, 150)
 numbers_of_units = st.integers(1, 17)
 
 
@@ -53,7 +53,7 @@ def test_the_codes_schedule(per_mille: int, steps: int, units: int) -> None:
     assert scheduled("code", per_mille, steps, units) == code(per_mille, steps, units)
 
 
-@given(st.integers(1, 20), numbers_of_units, st.sampled_from([1, 2, 4, 5, 8, 10, 20, 25]))
+@given(st.integers(1, 5), numbers_of_units, st.sampled_from([1, 2, 4, 5, 8, 20]))
 def test_both_are_one_where_every_unit_has_a_whole_number_of_steps(period: int, units: int, parts: int) -> None:
     """P = 1 / parts and K = parts * period * M, so that P K / M is the period."""
     steps = parts * period * units

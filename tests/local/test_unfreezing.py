@@ -96,9 +96,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("unfreeze", WAYS.values(), ids=WAYS.keys())
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.quick_third
-def test_gradual_unfreezing(setting: Setting, unfreeze: dict[str, Any]) -> None:
+def test_gradual_unfreezing(unfreeze: dict[str, Any]) -> None:
+    setting = SETTINGS["everything"]
     ours = trained("fedavg", setting.with_local(unfreeze=unfreeze))
     assert_equal_and_unlike(ours, fedbug(setting, **unfreeze), fedavg(setting), setting)
 
@@ -108,8 +107,8 @@ WITHOUT_LAST: dict[int, Any] = {1: "body", 2: ["first"]}
 
 
 @pytest.mark.parametrize("fixed_last", [1, 2])
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-def test_fixed_modules(setting: Setting, fixed_last: int) -> None:
+def test_fixed_modules(fixed_last: int) -> None:
+    setting = SETTINGS["everything"]
     ours = trained("fedavg", setting, train=WITHOUT_LAST[fixed_last])
     assert_equal_and_unlike(ours, fedbug(setting, fixed_last), fedavg(setting), setting)
 
@@ -140,12 +139,11 @@ def test_the_codes_schedule_thaws_earlier_where_periods_are_no_whole_numbers() -
 
 @pytest.mark.parametrize("share", [0, 0.01])
 def test_a_share_of_nothing_or_of_less_than_a_step_is_fedavg_to_the_last_bit(share: float) -> None:
-    for setting in SETTINGS.values():
-        assert torch.equal(trained("fedavg", setting.with_local(unfreeze={"share": share})), trained("fedavg", setting))
+    setting = SETTINGS["everything"]
+    assert torch.equal(trained("fedavg", setting.with_local(unfreeze={"share": share})), trained("fedavg", setting))
 
 
-@pytest.mark.parametrize("order", ["bottom_up", "top_down"])
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
+@pytest.mark.parametrize(("setting", "order"), [(SETTINGS["plain"], "bottom_up"), (SETTINGS["everything"], "top_down")])
 def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
     w, other = setting.initial(), trained({"name": "fedprox", "mu": 0.5}, setting)
     for cohort in rounds(setting):
@@ -158,10 +156,15 @@ def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
     assert_equal_and_unlike(ours, w, other, setting)
 
 
-@pytest.mark.parametrize("order", ["bottom_up", "top_down"])
-@pytest.mark.parametrize("penalty", ["gradient", "decay"])
-@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("setting", "penalty", "order"),
+    [
+        (SETTINGS["everything"], "gradient", "top_down"),
+        (SETTINGS["everything"], "decay", "bottom_up"),
+        (SETTINGS["plain"], "decay", "top_down"),
+    ],
+    ids=["gradient", "decay", "plain"],
+)
 def test_feddyn_thaws_with_its_penalties_and_remembers_the_whole_change(
     setting: Setting, penalty: str, order: str
 ) -> None:
