@@ -25,7 +25,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.report.privacy import PRIVACY_FILE
 from rayfl.streams import stream
 from tests.algorithms.scene import SIZES
-from tests.engine.scenes import run_on_hosts, tables, without_clock
+from tests.engine.scenes import run_on_hosts, tables
 from tests.privacy.clients.scenes import DELTA, LOCAL, PEOPLE, central, job, local, phase, target
 from tests.privacy.samples.test_accounting import by_opacus
 
@@ -152,16 +152,6 @@ def test_each_account_is_that_of_the_run_with_its_level_alone(
     }
     assert result.metrics["epsilon"] == of_samples.metrics["epsilon"]
     assert result.metrics["client_epsilon"] == of_clients.metrics["client_epsilon"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
-def test_the_same_bits_on_any_number_of_hosts(name: str) -> None:
-    made = job(*CASES[name])
-    model, events = run_on_hosts(made, 1)
-    again, told = run_on_hosts(made, 3)
-    assert again.tobytes() == model.tobytes()
-    assert repr(without_clock(told)) == repr(without_clock(events))
 
 
 @pytest.mark.slow

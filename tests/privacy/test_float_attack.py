@@ -24,7 +24,7 @@ CANARIES, SEED = 1024, 5
 
 def released(out: Path, **dp: Any) -> np.ndarray:
     """[canaries] float32: the noised sum of gradients of a run with one full batch."""
-    local = {"epochs": 1, "batch_size": "full", "lr": 1.0, "dp": {"max_grad_norm": 1.0, **dp}}
+    local = {"epochs": 1, "batch_size": "full", "lr": 1.0, "dp": {"max_grad_norm": 1.0, "accountant": "rdp", **dp}}
     scenario = {
         "seed": SEED,
         "data": {"name": "rayfl.analysis.audit_privacy:canaries", "options": {"number": CANARIES, "coins_seed": SEED}},
@@ -48,10 +48,13 @@ def reachable(outputs: np.ndarray, contribution: float) -> np.ndarray:
     return found
 
 
-@pytest.fixture
-def contribution(tmp_path: Path) -> float:
+pytestmark = pytest.mark.usefixtures("no_picture")
+
+
+@pytest.fixture(scope="module")
+def contribution(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The clipped contribution of a canary that is included, from a run without noise."""
-    without = released(tmp_path / "without", noise_multiplier=0.0)
+    without = released(tmp_path_factory.mktemp("without"), noise_multiplier=0.0)
     (value,) = np.unique(without[coins(CANARIES, SEED)])
     return float(value)
 

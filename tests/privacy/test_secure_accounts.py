@@ -57,11 +57,11 @@ def test_poisson_samples_and_clients_have_the_epsilon_of_integer_orders(noise: f
 
 
 @pytest.mark.parametrize(("noise", "taken", "of", "times"), [(2.0, 10, 100, 30), (4.0, 3, 12, 10)])
-@pytest.mark.quick_third
 def test_fixed_cohorts_have_the_epsilon_of_integer_orders(noise: float, taken: int, of: int, times: int) -> None:
+    """The best order is well below 48; dp-accounting takes long for larger ones."""
     found = epsilon_of(history({Release(noise, "without_replacement", taken / of): times}), DELTA, "rdp", secure=True)
     expected = by_dp_accounting(
-        LATTICE_ORDERS[LATTICE_ORDERS <= 256],
+        LATTICE_ORDERS[LATTICE_ORDERS <= 48],
         Fixed(of, taken, GaussianDpEvent(noise)),
         times,
         NeighboringRelation.REPLACE_ONE,

@@ -26,10 +26,17 @@ def epsilon(name: Name, planned: Planned, noise: float) -> float:
     return by_opacus(name, [(*key, steps) for key, steps in sorted(used.items())])
 
 
-@pytest.mark.parametrize("name", ["prv", "rdp"])
-@pytest.mark.parametrize("target", [0.5, 2.0, 8.0])
-@pytest.mark.parametrize("accesses", [{Access(0.07): 20}, {Access(1.0): 20}, {Access(0.01): 600, Access(1.0): 2}])
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("name", "target", "accesses"),
+    [  # sampled, whole and mixed; a small, a usual and a large target
+        ("prv", 2.0, {Access(0.07): 20}),
+        ("rdp", 2.0, {Access(0.07): 20}),
+        ("rdp", 0.5, {Access(1.0): 20}),
+        ("rdp", 8.0, {Access(0.01): 600, Access(1.0): 2}),
+        pytest.param("prv", 0.5, {Access(1.0): 20}, marks=pytest.mark.slow),
+        pytest.param("prv", 8.0, {Access(0.01): 600, Access(1.0): 2}, marks=pytest.mark.slow),
+    ],
+)
 def test_epsilon_is_at_most_the_target_and_hardly_less(name: Name, target: float, accesses: dict[Access, int]) -> None:
     planned = Planned({}, accesses)
     noise = noise_of_all([planned], target, Accountant(name, DELTA))
@@ -47,11 +54,11 @@ def test_earlier_spending_is_part_of_it(name: Name) -> None:
 
 def test_one_noise_for_all_is_that_of_the_client_that_needs_the_most() -> None:
     accountant = Accountant("prv", DELTA)
-    planned = [Planned({}, {Access(10 / samples): 30}) for samples in (60, 140, 400)]
+    planned = [Planned({}, {Access(10 / samples): 30}) for samples in (140, 60)]
     noise = noise_of_all(planned, 4.0, accountant)
     found = [epsilon("prv", each, noise) for each in planned]
-    assert CLOSE * 4 <= max(found) <= 4
-    assert found[0] > found[1] > found[2]
+    assert CLOSE * 4 <= found[1] <= 4
+    assert found[0] < found[1]
 
 
 @pytest.mark.slow
@@ -82,9 +89,9 @@ def test_parts_share_their_noise_and_the_costlier_decides() -> None:
 
 @pytest.mark.parametrize("name", ["prv", "rdp"])
 def test_a_target_that_is_spent_before_is_impossible(name: Name) -> None:
-    planned = Planned({Mechanism(1.0, 0.5): 30}, {Access(0.1): 1})
+    planned = Planned({Mechanism(1.0, 0.1): 30}, {Access(0.1): 1})
     with pytest.raises(ImpossibleTargetError):
-        noise_of_all([planned], 4.0, Accountant(name, DELTA))
+        noise_of_all([planned], 1.0, Accountant(name, DELTA))
 
 
 def test_a_target_below_what_the_accountant_can_tell_is_impossible() -> None:

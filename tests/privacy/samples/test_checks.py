@@ -272,7 +272,7 @@ def test_dropout_of_every_kind_is_allowed_and_the_check_leaves_the_weights_as_th
 
 @pytest.mark.parametrize(
     "model",
-    ["mlp", "lenet5", "cnn_femnist", "cnn_fashion_mnist_large", "cnn_feddyn", {"name": "resnet20", "norm": "group"}],
+    ["mlp", "lenet5", "cnn_femnist", "cnn_fashion_mnist_large", "cnn_feddyn", {"name": "resnet8", "norm": "group"}],
     ids=str,
 )
 def test_shipped_networks_are_allowed(model: Any) -> None:

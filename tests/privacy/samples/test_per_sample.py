@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -50,6 +50,8 @@ NETWORKS: list[tuple[str, tuple[int, ...], dict[str, Any], Train]] = [
     ("char_lstm", (7,), {"hidden": 16}, "head"),
     ("projected", (32, 32, 3), {"network": "lenet5"}, "all"),
 ]
+DEEP = {"resnet20", "resnet32", "resnet44", "resnet56", "resnet18", "resnet34"}
+"""Of the same layers as ResNet-8, so that quick tests go without them."""
 BATCH_NORMED = {"cnn_fedbabu", "deeplab_v3_plus", "mobilenet_v2", "momentum_contrast", "orchestra", "siamese"}
 """Networks that mix the samples of a batch in their body and their head."""
 
@@ -87,9 +89,8 @@ def test_every_shipped_network_is_compared() -> None:
 
 @pytest.mark.parametrize(
     ("name", "shape", "options", "train"),
-    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in ("resnet18", "resnet34") else []) for case in NETWORKS],
+    [pytest.param(*case, marks=[pytest.mark.slow] if case[0] in DEEP else []) for case in NETWORKS],
 )
-@pytest.mark.quick_third
 def test_gradients_of_samples_are_those_of_a_loop_over_them(
     name: str, shape: tuple[int, ...], options: dict[str, Any], train: Train
 ) -> None:
@@ -130,7 +131,7 @@ def points(samples: int, scale: float = 1.0, seed: int = 1) -> tuple[torch.Tenso
     body=st.booleans(),
     copies=st.sampled_from([1, 3]),
 )
-@pytest.mark.quick_third
+@settings(max_examples=40)
 def test_the_contribution_of_a_sample_never_exceeds_the_bound(
     ghost: bool, scale: float, bound: float, seed: int, body: bool, copies: int
 ) -> None:

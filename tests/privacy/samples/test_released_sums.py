@@ -84,9 +84,13 @@ def test_other_samples_contribute_the_same_integers_whatever_one_of_them_holds(
 
 
 @pytest.mark.usefixtures("without_noise")
-@pytest.mark.parametrize("at_once", [64, 5])
-@pytest.mark.parametrize(("name", "shape", "options"), NETWORKS)
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "at_once"),
+    [  # convolutions, group norm and a recurrence, in passes of five; and all in one pass
+        *((*network, 5) for network in NETWORKS if network[0] in ("cnn_femnist", "resnet8", "char_lstm")),
+        (*NETWORKS[1], 64),
+    ],
+)
 def test_a_drawn_sample_changes_the_sum_by_its_contribution_alone(
     name: str, shape: tuple[int, ...], options: dict[str, Any], at_once: int
 ) -> None:
@@ -104,7 +108,7 @@ def test_a_drawn_sample_changes_the_sum_by_its_contribution_alone(
         return torch.round(model.gradient.double() / Lattice(NOISE, BOUND).step)
 
     own = steps([0])
-    for others in (1, 2, 3, 15, 16, 17):
+    for others in (1, 2, 15, 16, 17):
         rest = list(range(1, others + 1))
         assert torch.equal(steps([0, *rest]), own + steps(rest))
     assert own.norm() > 1000
