@@ -56,7 +56,6 @@ def copies_of_a_pass(source: BatchSource) -> int:
 
 
 @pytest.mark.parametrize("augment", [(), *((name,) for name in AUGMENT + ON_PIXELS), AUGMENT, ON_PIXELS + AUGMENT])
-@pytest.mark.quick_third
 def test_a_pass_copies_inputs_labels_and_draws_once_each_however_many_batches_it_has(augment: tuple[str, ...]) -> None:
     assert copies_of_a_pass(source(augment)) == 2 + bool(augment)
 

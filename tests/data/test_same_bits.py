@@ -22,7 +22,7 @@ MLP: dict[str, Any] = {"name": "mlp", "hidden": [6]}
 
 def job(data: dict[str, Any], model: Any) -> Job:
     local = {"lr": 0.1, "batch_size": 2, "epochs": 2}
-    phases = [{"name": "p", "rounds": 3, "cohort": 3, "local": local}]
+    phases = [{"name": "p", "rounds": 2, "cohort": 3, "local": local}]
     tables = {"data": data, "model": model, "phases": phases, "resources": {"hosts": 1}}
     return prepare(Scenario.from_tables(tables), Path())[0]
 
@@ -37,6 +37,6 @@ def job(data: dict[str, Any], model: Any) -> Job:
     ],
 )
 def test_one_host_and_three_train_the_same_model(data: dict[str, Any], model: Any) -> None:
-    one, three = (run_on_hosts(job(data, model), hosts)[0] for hosts in (1, 3))
+    prepared = job(data, model)
+    one, three = (run_on_hosts(prepared, hosts)[0] for hosts in (1, 3))
     assert np.array_equal(one, three)
-    assert not np.array_equal(one, run_on_hosts(job({**data, "seed": 77}, model), 1)[0])

@@ -106,11 +106,11 @@ def test_magnitudes_fill_the_tenth_of_their_level() -> None:
     assert -12.1 < rotated.max() < -12
 
 
-@pytest.mark.slow
-def test_it_and_steps_before_it_get_pixels(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_writers")
+def test_it_and_steps_before_it_get_pixels(generated: Path) -> None:
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "normalize": "moon_cifar10"}
     store = build_store(
-        Data.model_validate(tables | {"augment": ["feddecorr_cifar_autoaugment", "flip"]}), 0, tmp_path, tmp_path
+        Data.model_validate(tables | {"augment": ["feddecorr_cifar_autoaugment", "flip"]}), 0, generated, generated
     )
     source, rows = BatchSource(store, torch.device("cpu")), np.arange(20)
     ((found, _),) = source.training_batches(rows, 20, stream(1, "augment"))
@@ -126,9 +126,10 @@ def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     return x + 0.1
 
 
-def test_your_own_augmentation_before_it_raises(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("few_writers")
+def test_your_own_augmentation_before_it_raises(generated: Path) -> None:
     own = "tests.data.augmentation.test_autoaugment:brighter"
     tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": [own, "autoaugment_cifar10"]}
     message = rf"data\.augment\.0: '{own}' takes normalised images, but 'autoaugment_cifar10' after it needs pixels"
     with pytest.raises(ScenarioError, match=message):
-        build_store(Data.model_validate(tables), 0, tmp_path, tmp_path)
+        build_store(Data.model_validate(tables), 0, generated, generated)

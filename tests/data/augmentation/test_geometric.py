@@ -170,21 +170,16 @@ def test_augmentation_on_a_gpu_gives_the_bits_of_the_cpu(augmentation: Augmentat
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("flip", {"probability": 1.5}, r"data\.augment\.0\.probability: must be less than or equal to 1 \(got 1\.5\)"),
         ("flip", {"probability": float("nan")}, r"data\.augment\.0\.probability: must be .* \(got nan\)"),
         ("flip", {"probability": "half"}, r"data\.augment\.0\.probability: must be a valid number.* \(got 'half'\)"),
-        ("crop", {"padding": -1}, r"data\.augment\.0\.padding: must be greater than or equal to 0 \(got -1\)"),
         (
             "crop",
             {"padding": 0},
             r"data\.augment: 'crop' with padding 0 leaves images as they are; set size",
         ),
         ("crop", {"padding": 2.5}, r"data\.augment\.0\.padding: must be a valid integer.* \(got 2\.5\)"),
-        ("crop", {"probability": -0.5}, r"data\.augment\.0\.probability: must be greater than or equal to 0"),
         ("crop", {"fill": [0, float("inf")]}, r"data\.augment\.0\.fill\.1: must be a finite number"),
         ("flip", {"per": "image"}, r"data\.augment\.0\.per: must be 'sample' or 'batch' \(got 'image'\)"),
-        ("rotate", {"degrees": 0}, r"data\.augment\.0\.degrees: must be greater than 0 \(got 0\)"),
-        ("rotate", {"degrees": 181}, r"data\.augment\.0\.degrees: must be less than or equal to 180"),
         ("feddyn_cifar", {"padding": 2}, r"data\.augment\.0\.padding: not an option"),
         ("crop", {"mode": "edge"}, r"data\.augment\.0\.mode: must be 'zeros' or 'reflect' \(got 'edge'\)"),
     ],

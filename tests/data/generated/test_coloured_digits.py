@@ -10,17 +10,13 @@ import pytest
 from rayfl.data.generated import coloured_digits, handwriting
 from rayfl.data.generated.coloured_digits import INKS
 
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
+pytestmark = pytest.mark.usefixtures("few_writers")
 
 
-@pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), pytest.param(200, 64, marks=pytest.mark.slow)])
-@pytest.mark.quick_third
-def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) -> None:
-    train, test = coloured_digits.generate(cache, 0, classes, side)  # type: ignore[arg-type]
-    written = handwriting.cached(cache, 0, coloured_digits.WRITERS, 10)
+@pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), (200, 64)])
+def test_labels_are_digit_ink_and_paper(generated: Path, classes: int, side: int) -> None:
+    train, test = coloured_digits.generate(generated, 0, classes, side)  # type: ignore[arg-type]
+    written = handwriting.cached(generated, 0, coloured_digits.WRITERS, 10)
     assert train.x.shape == (int((~written.is_test).sum()), side, side, 3)
     assert len(test) == int(written.is_test.sum())
     assert set(train.y.tolist()) == set(range(classes))
@@ -40,9 +36,8 @@ def test_labels_are_digit_ink_and_paper(cache: Path, classes: int, side: int) ->
         assert (nearest == ink).mean() > 0.7
 
 
-@pytest.mark.slow
-def test_same_seed_same_images_other_seed_other_images(cache: Path) -> None:
-    first, again, other = (coloured_digits.generate(cache, seed, 100, 32)[0] for seed in (0, 0, 1))
+def test_same_seed_same_images_other_seed_other_images(generated: Path) -> None:
+    first, again, other = (coloured_digits.generate(generated, seed, 100, 32)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(np.asarray(first.x), np.asarray(again.x))
     np.testing.assert_array_equal(first.y, again.y)
     assert not np.array_equal(np.asarray(first.x)[:100], np.asarray(other.x)[:100])

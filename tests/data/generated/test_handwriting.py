@@ -12,7 +12,7 @@ import torch
 from rayfl.data.formats.written_images import WrittenImages
 from rayfl.data.generated import handwriting
 from rayfl.data.generated.glyphs import CAPITAL, CHARACTERS, FAR, FONTS, SIZE, stroke_distances
-from rayfl.errors import DataError, ScenarioError
+from rayfl.errors import DataError
 from rayfl.registry import call_with_options
 
 
@@ -66,8 +66,8 @@ def test_two_images_of_a_class_by_one_writer_differ() -> None:
     assert len(np.unique(written.images.reshape(len(written), -1), axis=0)) == len(written)
 
 
-def test_writers_have_uneven_sizes_and_class_mixes_as_in_femnist() -> None:
-    written = handwriting.generate(0, 190)
+def test_writers_have_uneven_sizes_and_class_mixes_as_in_femnist(generated: Path) -> None:
+    written = handwriting.cached(generated, 0, 190)
     sizes = np.bincount(written.writer)
     assert sizes.min() >= 20
     assert sizes.max() <= 400
@@ -80,7 +80,7 @@ def test_writers_have_uneven_sizes_and_class_mixes_as_in_femnist() -> None:
 
 
 def test_a_tenth_of_each_writer_is_test_and_never_none() -> None:
-    dataset = handwriting.generate(1, 60).dataset("x", 62, handwriting.provenance(1, 60))
+    dataset = handwriting.generate(1, 20).dataset("x", 62, handwriting.provenance(1, 20))
     assert dataset.natural is not None
     assert dataset.natural.test is not None
     train, test = dataset.natural.train.sizes, dataset.natural.test.sizes
@@ -102,12 +102,6 @@ def test_as_a_source_it_has_writers_as_natural_clients(tmp_path: Path) -> None:
     assert dataset.provenance.source == "generated"
     assert "Generated handwriting, 7 writers, seed 0" in dataset.provenance.description
     assert "white background" in dataset.provenance.description
-
-
-def test_there_are_190_writers_by_default(tmp_path: Path) -> None:
-    natural = handwriting.load(tmp_path, 0).natural
-    assert natural is not None
-    assert len(natural.names) == 190
 
 
 def test_cache_is_read_back_equal_and_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,19 +146,6 @@ def test_damaged_cache_is_detected_and_regenerated(
     assert not caplog.text
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"clients": 0}, r"data\.options\.clients: must be greater than 0 \(got 0\)"),
-        ({"classes": 1}, r"data\.options\.classes: must be greater than or equal to 2 \(got 1\)"),
-        ({"classes": 63}, r"data\.options\.classes: must be less than or equal to 62 \(got 63\)"),
-    ],
-)
-def test_impossible_numbers_raise(tmp_path: Path, options: dict[str, int], message: str) -> None:
-    with pytest.raises(ScenarioError, match=message):
-        call_with_options(handwriting.load, options, {"cache_dir": tmp_path, "seed": 0}, "data.options")
-
-
 def test_cache_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
@@ -173,7 +154,7 @@ def test_cache_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_linear_model_learns_ten_digits_but_not_all_of_them() -> None:
-    written = handwriting.generate(0, 60, classes=10)
+    written = handwriting.generate(0, 30, classes=10)
     x = 1 - torch.from_numpy(written.images).float().flatten(1) / 255
     y = torch.from_numpy(written.labels)
     test = torch.from_numpy(written.is_test)

@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from rayfl.data.generated import handwriting, styled_digits
-from rayfl.data.generated.styled_digits import DOMAINS, WRITERS
+from rayfl.data.generated.styled_digits import DOMAINS
+
+pytestmark = pytest.mark.usefixtures("few_writers")
 
 
-def test_paper_follows_the_domain_and_classes_are_digits(tmp_path: Path) -> None:
-    images, labels, domains = styled_digits.generate(tmp_path, 0, 7, 32)
-    written = handwriting.cached(tmp_path, 0, WRITERS, 7)
+def test_paper_follows_the_domain_and_classes_are_digits(generated: Path) -> None:
+    images, labels, domains = styled_digits.generate(generated, 0, 7, 32)
+    written = handwriting.cached(generated, 0, styled_digits.WRITERS, 7)
     np.testing.assert_array_equal(labels, written.labels)
     assert images.shape == (len(labels), 32, 32, 3)
     assert set(labels.tolist()) == set(range(7))
@@ -24,23 +27,23 @@ def test_paper_follows_the_domain_and_classes_are_digits(tmp_path: Path) -> None
     assert (np.ptp(darkest["sketch"], axis=1) == 0).all(), "grey"
     assert darkest["cartoon"].mean() < 40 < darkest["art_painting"].max(axis=1).mean()
     counts = np.bincount(domains * 7 + labels, minlength=28)
-    assert counts.min() > 100
+    assert counts.min() > 30
 
 
-def test_same_seed_same_images_other_seed_other_images(tmp_path: Path) -> None:
-    first, again, other = (styled_digits.generate(tmp_path, seed, 7, 32) for seed in (0, 0, 1))
+def test_same_seed_same_images_other_seed_other_images(generated: Path) -> None:
+    first, again, other = (styled_digits.generate(generated, seed, 7, 32) for seed in (0, 0, 1))
     for one, two in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(first[0][:100], other[0][:100])
 
 
-def test_chosen_images_are_the_same_as_among_all(tmp_path: Path) -> None:
-    every, numbers = styled_digits.generate(tmp_path, 0, 7, 32), []
+def test_chosen_images_are_the_same_as_among_all(generated: Path) -> None:
+    every, numbers = styled_digits.generate(generated, 0, 7, 32), []
 
     def choose(number: int) -> np.ndarray:
         numbers.append(number)
         return np.array([5, 2, 700])
 
-    for some, all_of_them in zip(styled_digits.generate(tmp_path, 0, 7, 32, choose), every, strict=True):
+    for some, all_of_them in zip(styled_digits.generate(generated, 0, 7, 32, choose), every, strict=True):
         np.testing.assert_array_equal(some, all_of_them[[5, 2, 700]])
     assert numbers == [len(every[1])]

@@ -89,7 +89,7 @@ def filled_one_sample_at_a_time(
 def test_counts_have_the_law_of_the_procedure_that_assigns_one_sample_at_a_time() -> None:
     sizes, class_sizes = np.array([6, 3, 3]), np.array([2, 4, 6])
     mixtures = np.array([[0.6, 0.3, 0.1], [0.1, 0.1, 0.8], [0.2, 0.5, 0.3]])
-    runs = 1500
+    runs = 600
     draws = [
         np.stack([fill(sizes, mixtures, class_sizes, np.random.default_rng(seed)) for seed in range(runs)])
         for fill in (_filled, filled_one_sample_at_a_time)

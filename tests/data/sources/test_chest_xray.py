@@ -42,6 +42,7 @@ def test_other_classes_are_named(root: Path) -> None:
         load("files", root, root / "cache", 0, size=32)
 
 
+@pytest.mark.usefixtures("few_writers")
 def test_missing_folders_are_an_error_or_generated(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Chest X-ray not found: looked in .*chest_xray for train/ and test/"):
         load("files", tmp_path, tmp_path, 0)

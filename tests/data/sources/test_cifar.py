@@ -84,12 +84,6 @@ def _write_parquet(folder: Path, name: Name) -> Path:
     return file
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Keeps the stand-in's handwriting from one test to the next."""
-    return tmp_path_factory.mktemp("cache")
-
-
 def _load(tmp_path: Path, name: Name, source: str = "files", cache: Path = Path(), **options: Any) -> Dataset:
     given = {"source": source, "data_dir": tmp_path / "data", "cache_dir": cache, "seed": 0}
     load = {"cifar10": cifar.load_cifar10, "cifar100": cifar.load_cifar100}[name]
@@ -281,12 +275,12 @@ def test_two_parquet_files_raise(tmp_path: Path) -> None:
         ("cifar100", {"labels": "coarse"}, 20, "CIFAR-100, coarse labels"),
     ],
 )
-@pytest.mark.quick_third
+@pytest.mark.usefixtures("few_writers")
 def test_the_stand_in_has_all_classes_and_says_so(
-    tmp_path: Path, cache: Path, name: Name, options: dict[str, str], classes: int, title: str
+    tmp_path: Path, generated: Path, name: Name, options: dict[str, str], classes: int, title: str
 ) -> None:
     _write_parquet(tmp_path / "data" / name, name)
-    dataset = _load(tmp_path, name, "generated", cache, **options)
+    dataset = _load(tmp_path, name, "generated", generated, **options)
     assert dataset.train.x.shape[1:] == (32, 32, 3)
     assert set(dataset.train.y.tolist()) == set(range(classes))
     assert dataset.num_classes == classes
@@ -295,10 +289,10 @@ def test_the_stand_in_has_all_classes_and_says_so(
     assert dataset.provenance.description.startswith(start)
 
 
-@pytest.mark.slow
-def test_coarse_and_fine_labels_of_the_stand_in_agree(tmp_path: Path, cache: Path) -> None:
-    fine = _load(tmp_path, "cifar100", "generated", cache)
-    coarse = _load(tmp_path, "cifar100", "generated", cache, labels="coarse")
+@pytest.mark.usefixtures("few_writers")
+def test_coarse_and_fine_labels_of_the_stand_in_agree(tmp_path: Path, generated: Path) -> None:
+    fine = _load(tmp_path, "cifar100", "generated", generated)
+    coarse = _load(tmp_path, "cifar100", "generated", generated, labels="coarse")
     np.testing.assert_array_equal(fine.train.y // 5, coarse.train.y)
     np.testing.assert_array_equal(np.asarray(fine.train.x), np.asarray(coarse.train.x))
 

@@ -41,7 +41,7 @@ def _write(folder: Path, suffix: str = ".gz") -> None:
         (folder / f"{part}{suffix}").write_bytes(gzip.compress(content) if suffix else content)
 
 
-def _load(tmp_path: Path, source: Literal["auto", "files", "generated"] = "files") -> Dataset:
+def _load(tmp_path: Path, source: Literal["auto", "files"] = "files") -> Dataset:
     return fashion_mnist.load(source, tmp_path / "data", tmp_path / "cache", 0)
 
 
@@ -70,8 +70,8 @@ def test_idx_files_are_read_from_both_layouts_with_and_without_gzip(
     )
 
 
-def test_auto_without_files_generates_digits_and_says_so(tmp_path: Path) -> None:
-    dataset = _load(tmp_path, "auto")
+def test_auto_without_files_generates_digits_and_says_so(tmp_path: Path, generated: Path) -> None:
+    dataset = fashion_mnist.load("auto", tmp_path / "data", generated, 0)
     assert dataset.name == "fashion_mnist"
     assert dataset.num_classes == 10
     assert dataset.natural is None
@@ -87,9 +87,9 @@ def test_auto_without_files_generates_digits_and_says_so(tmp_path: Path) -> None
     assert f"`python -m rayfl.data.download fashion_mnist --data-dir {tmp_path / 'data'}`" in description
 
 
-def test_generated_ignores_files(tmp_path: Path) -> None:
+def test_generated_ignores_files(tmp_path: Path, generated: Path) -> None:
     _write(tmp_path / "data" / PLACES[0])
-    dataset = _load(tmp_path, "generated")
+    dataset = fashion_mnist.load("generated", tmp_path / "data", generated, 0)
     assert dataset.provenance.source == "generated"
     assert "data.source is 'generated'" in dataset.provenance.description
 

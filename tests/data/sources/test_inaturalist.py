@@ -63,8 +63,9 @@ def test_bad_tables_are_named(name: str, text: str, message: str, root: Path) ->
 
 
 @pytest.mark.parametrize(("split", "clients"), [("geo_3k", 136), ("geo_10k", 39)])
-def test_a_stand_in_has_the_same_number_of_clients(split: str, clients: int, tmp_path: Path) -> None:
-    data = load("generated", tmp_path, tmp_path, 0, split=split, size=32)  # type: ignore[arg-type]
+@pytest.mark.usefixtures("few_writers")
+def test_a_stand_in_has_the_same_number_of_clients(split: str, clients: int, tmp_path: Path, generated: Path) -> None:
+    data = load("generated", tmp_path, generated, 0, split=split, size=32)  # type: ignore[arg-type]
     assert data.natural is not None
     assert len(data.natural.train) == clients
     assert data.natural.train.sizes.min() > 0

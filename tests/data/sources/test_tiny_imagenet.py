@@ -129,8 +129,9 @@ def test_without_a_folder_the_message_says_where_it_looked_and_how_to_get_it(tmp
         _load(tmp_path)
 
 
-def test_the_stand_in_says_so(tmp_path: Path) -> None:
-    dataset = _load(tmp_path, "auto")
+@pytest.mark.usefixtures("few_writers")
+def test_the_stand_in_says_so(tmp_path: Path, generated: Path) -> None:
+    dataset = tiny_imagenet.load("auto", tmp_path / "data", generated, 0)
     assert dataset.train.x.shape[1:] == (64, 64, 3)
     assert dataset.num_classes == 200
     assert dataset.provenance.source == "generated"
