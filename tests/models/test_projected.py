@@ -78,9 +78,7 @@ class Undeclared(Network):
         ({}, "model: needs network"),
         ({"network": "lenet"}, "unknown model 'lenet'; did you mean 'lenet5'"),
         ({"network": {"width": 32}}, r"model\.network: needs a name"),
-        ({"network": {"name": "resnet8", "width": 0}}, r"model\.network\.width: must be greater than 0 \(got 0\)"),
         ({"network": {"name": "resnet8", "depth": 8}}, r"model\.network\.depth: not an option"),
-        ({"network": "lenet5", "hidden": 0}, r"model\.hidden: must be greater than 0 \(got 0\)"),
         (
             {"network": f"{__name__}:ConvolutionalClassifier"},
             r"feature layer 'classifier' of '.*' is Conv2d; a projection head requires a torch\.nn\.Linear",

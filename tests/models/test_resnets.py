@@ -91,8 +91,7 @@ def test_weights_of_a_cifar_resnet_begin_with_the_variance_of_he() -> None:
             assert module.weight.var().item() == pytest.approx(2 / entering, rel=0.1)
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
-@pytest.mark.parametrize("stem", ["imagenet", "cifar"])
+@pytest.mark.parametrize(("stem", "norm"), [("imagenet", "batch"), ("cifar", "group")])
 @pytest.mark.parametrize(
     ("kind", "theirs"),
     [
@@ -124,5 +123,6 @@ def test_the_stem_decides_how_large_a_map_enters_the_first_stage(stem: Literal["
 
 
 def test_group_norm_keeps_no_statistics() -> None:
-    assert [*ResNet8(norm="group").buffers()] == []
-    assert [*ResNet18(10, norm="group").buffers()] == []
+    with torch.device("meta"):
+        assert [*ResNet8(norm="group").buffers()] == []
+        assert [*ResNet18(10, norm="group").buffers()] == []

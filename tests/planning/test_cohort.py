@@ -16,11 +16,12 @@ from rayfl.planning import cohort as cohort_module
 from rayfl.planning.cohort import check_cohort, cohort_of
 from rayfl.planning.round_index import RoundIndex
 
+PHASE: TypeAdapter[Phase] = TypeAdapter(Phase)
+
 
 def phase(cohort: Any, order: str = "sampled") -> Phase:
     tables = {"name": "p", "schedule": "relay", "rounds": 50, "cohort": cohort, "order": order}
-    result: Phase = TypeAdapter(Phase).validate_python(tables)
-    return result
+    return PHASE.validate_python(tables)
 
 
 def alike(clients: int) -> np.ndarray:
@@ -34,18 +35,16 @@ def at(round: int) -> RoundIndex:
 @pytest.mark.parametrize("cohort", [{"bernoulli": 0.25}, 3])
 def test_secret_cohorts_are_drawn_evenly_and_never_from_the_seed(cohort: Any) -> None:
     dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01, "secure": True}
-    hidden: Phase = TypeAdapter(Phase).validate_python(
-        {"name": "p", "schedule": "parallel", "rounds": 1, "cohort": cohort, "dp": dp}
-    )
-    drawn = [cohort_of(hidden, 1, at(1), alike(12)) for _ in range(4000)]
+    hidden = PHASE.validate_python({"name": "p", "schedule": "parallel", "rounds": 1, "cohort": cohort, "dp": dp})
+    drawn = [cohort_of(hidden, 1, at(1), alike(12)) for _ in range(2000)]
     assert all(len(set(clients)) == len(clients) for clients in drawn)
     if cohort == 3:
         assert {len(clients) for clients in drawn} == {3}
     else:
         assert min(map(len, drawn)) == 0
     first, anywhere = (Counter(client for c in drawn for client in c[:last]) for last in (1, 12))
-    for counts, chance in ((anywhere, 0.25), (first, sum(map(bool, drawn)) / 4000 / 12)):
-        assert all(abs(counts[client] - 4000 * chance) < 6 * (4000 * chance) ** 0.5 for client in range(12))
+    for counts, chance in ((anywhere, 0.25), (first, sum(map(bool, drawn)) / 2000 / 12)):
+        assert all(abs(counts[client] - 2000 * chance) < 6 * (2000 * chance) ** 0.5 for client in range(12))
 
 
 @given(st.integers(1, 40), st.integers(0, 2**32), st.integers(1, 1000))
@@ -62,35 +61,34 @@ def test_a_share_is_rounded_down_to_at_least_one(share: float, clients: int, siz
 
 
 def test_sampling_is_uniform() -> None:
-    counts = Counter(client for round in range(1, 2001) for client in cohort_of(phase(3), 0, at(round), alike(10)))
-    # 600 expected for each, with a standard deviation of sqrt(2000 * 0.3 * 0.7) = 20.5
-    assert all(abs(counts[client] - 600) < 5 * 20.5 for client in range(10))
+    three = phase(3)
+    counts = Counter(client for round in range(1, 1001) for client in cohort_of(three, 0, at(round), alike(10)))
+    # 300 expected for each, with a standard deviation of sqrt(1000 * 0.3 * 0.7) = 14.5
+    assert all(abs(counts[client] - 300) < 5 * 14.5 for client in range(10))
 
 
 def test_bernoulli_draws_until_somebody_takes_part() -> None:
-    sizes = [len(cohort_of(phase({"bernoulli": 0.02}), 0, at(round), alike(20))) for round in range(1, 2001)]
+    rare = phase({"bernoulli": 0.02})
+    sizes = [len(cohort_of(rare, 0, at(round), alike(20))) for round in range(1, 1501)]
     assert min(sizes) == 1
     # the mean of a binomial that is not zero: n p / (1 - (1 - p)^n) = 1.2034
     assert np.mean(sizes) == pytest.approx(0.4 / (1 - 0.98**20), abs=0.05)
 
 
 @pytest.mark.parametrize("probability", [1e-300, 5e-324, 1e-17, 1e-6])
-@pytest.mark.quick_third
 def test_a_bernoulli_draw_ends_however_small_the_probability(probability: float) -> None:
-    drawn = Counter(cohort_of(phase({"bernoulli": probability}), 0, at(round), alike(4))[0] for round in range(1, 801))
-    # one of four alike: 200 expected for each, with a standard deviation of sqrt(800 * 3 / 16) = 12.2
-    assert all(abs(drawn[client] - 200) < 4 * 12.2 for client in range(4))
+    rare = phase({"bernoulli": probability})
+    drawn = Counter(cohort_of(rare, 0, at(round), alike(4))[0] for round in range(1, 401))
+    # one of four alike: 100 expected for each, with a standard deviation of sqrt(400 * 3 / 16) = 8.7
+    assert all(abs(drawn[client] - 100) < 4 * 8.7 for client in range(4))
 
 
-@pytest.mark.slow
 def test_cohorts_drawn_after_many_empty_tries_are_distributed_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of the 7 cohorts of three clients that are not empty, as often as independent draws give it."""
     monkeypatch.setattr(cohort_module, "BERNOULLI_TRIES", 0)
-    probability, rounds = 0.4, 4000
-    drawn = Counter(
-        tuple(sorted(cohort_of(phase({"bernoulli": probability}), 0, at(round), alike(3))))
-        for round in range(1, rounds + 1)
-    )
+    probability, rounds = 0.4, 1500
+    often = phase({"bernoulli": probability})
+    drawn = Counter(tuple(sorted(cohort_of(often, 0, at(round), alike(3)))) for round in range(1, rounds + 1))
     for size in (1, 2, 3):
         expected = probability**size * (1 - probability) ** (3 - size) / (1 - (1 - probability) ** 3)
         error = (expected * (1 - expected) / rounds) ** 0.5
@@ -106,23 +104,21 @@ def test_clients_drawn_by_size_are_distinct_and_repeat_with_the_seed() -> None:
     assert cohort != cohort_of(phase({"by_size": 40}), 3, at(2), sizes)
 
 
-@pytest.mark.slow
 def test_a_draw_by_size_takes_each_client_in_proportion_to_the_sizes_of_those_left() -> None:
-    drawn = Counter(
-        tuple(cohort_of(phase({"by_size": 2}), 0, at(round), np.array([1, 2, 5]))) for round in range(1, 4001)
-    )
+    two = phase({"by_size": 2})
+    drawn = Counter(tuple(cohort_of(two, 0, at(round), np.array([1, 2, 5]))) for round in range(1, 1501))
     expected = {(i, j): si / 8 * sj / (8 - si) for i, si in enumerate([1, 2, 5]) for j, sj in enumerate([1, 2, 5])}
     for pair, probability in expected.items():
         if pair[0] != pair[1]:
-            error = (probability * (1 - probability) / 4000) ** 0.5
-            assert drawn[pair] / 4000 == pytest.approx(probability, abs=5 * error)
+            error = (probability * (1 - probability) / 1500) ** 0.5
+            assert drawn[pair] / 1500 == pytest.approx(probability, abs=5 * error)
 
 
 def test_one_client_drawn_by_size_that_may_not_repeat_gives_way_to_another_by_size() -> None:
     alone = phase({"by_size": 1}, "no_repeat")
-    drawn = Counter(cohort_of(alone, 0, at(round), np.array([100, 1, 3]), 0)[0] for round in range(1, 2001))
+    drawn = Counter(cohort_of(alone, 0, at(round), np.array([100, 1, 3]), 0)[0] for round in range(1, 801))
     assert drawn[0] == 0
-    assert drawn[2] / 2000 == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / 2000) ** 0.5)
+    assert drawn[2] / 800 == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / 800) ** 0.5)
 
 
 @pytest.mark.parametrize("number", [0, 2.5, "ten", True])
@@ -143,13 +139,14 @@ def test_fixed_order_is_that_of_client_ids() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_no_repeat_never_trains_a_client_twice_in_a_row_across_rounds(size: int) -> None:
+    plain, other = phase(size), phase(size, "no_repeat")
     last = None
     repeats = 0
     for round in range(1, 200):
-        cohort = cohort_of(phase(size, "no_repeat"), 0, at(round), alike(4), last)
+        cohort = cohort_of(other, 0, at(round), alike(4), last)
         assert len(set(cohort)) == size
         assert cohort[0] != last
-        repeats += cohort_of(phase(size), 0, at(round), alike(4))[0] == last
+        repeats += cohort_of(plain, 0, at(round), alike(4))[0] == last
         last = cohort[-1]
     assert repeats > 10, "the plain order would have repeated clients"
 

@@ -82,7 +82,6 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
             {},
             r"evaluation.clients: must be below 12, the number of clients with test samples \(got 12\); leave it out",
         ),
-        ({"clients": 0}, {}, r"evaluation.clients: must be greater than 0 \(got 0\)"),
         ({"clients": 2}, {"clients": 12, "partition": "iid"}, r"evaluation.clients needs test samples by client"),
     ],
 )

@@ -89,7 +89,8 @@ def test_it_is_said_in_the_summary_and_in_the_records(store: ShardStore) -> None
 
 
 def test_all_rounds_and_any_number_of_hosts_score_the_same_samples() -> None:
-    job = prepared(phases=[FEDERATED], evaluation={"samples": 50, "batch_size": 8, "per_client": True})
+    network = {"name": "mlp", "hidden": [8]}
+    job = prepared(model=network, phases=[FEDERATED], evaluation={"samples": 50, "batch_size": 8, "per_client": True})
     scored = [[event for event in run_on_hosts(job, hosts)[1] if isinstance(event, Evaluated)] for hosts in (1, 3)]
     assert scored[0] == scored[1]
     assert {event.samples for event in scored[0]} == {50}

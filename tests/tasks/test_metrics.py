@@ -152,7 +152,6 @@ NOT_CALLABLE = 3
     [
         (chosen("acuracy"), "unknown metric 'acuracy'; did you mean 'accuracy'"),
         (chosen("top_k"), "metric 'top_k' with task 'classification': .*needs k"),
-        (chosen("top_k", k=0), "metrics.0.k: must be greater than 0|greater than"),
         (chosen("accuracy", label="loss"), "metrics.0: the label 'loss' is taken"),
         (chosen("accuracy", label="a b"), "metrics.0.label: 'a b' must be letters"),
         (chosen("accuracy", higher_is_better="yes"), "higher_is_better: must be true or false"),
@@ -253,7 +252,7 @@ def test_approximate_curves_leave_out_what_exact_ones_leave_out(name: str, task:
     if task.kind == "multilabel":
         labels = torch.nn.functional.one_hot(labels, CLASSES)
     exact = value_of(name, task, LOGITS, labels, [20])
-    assert value_of(name, task, LOGITS, labels, [20], thresholds=400) == pytest.approx(exact, abs=0.01)
+    assert value_of(name, task, LOGITS, labels, [20], thresholds=50) == pytest.approx(exact, abs=0.03)
     assert value_of(name, task, LOGITS[:1], labels[:1], [], thresholds=5) is None
 
 

@@ -80,12 +80,13 @@ def test_outputs_of_one_direction_have_no_spread() -> None:
     assert metric.value(halves) == pytest.approx(metric.value(metric.state(even, targets)))
 
 
+SMALL = {"name": "mlp", "hidden": [16]}
 BANK = {"every": 1, "metrics": ["accuracy", "knn", {"name": "linear_probe", "epochs": 3}], "bank": 50, "batch_size": 20}
 
 
 def evaluated(hosts: int, **evaluation: Any) -> list[dict[str, float | None]]:
     phase = {"name": "p", "rounds": 2, "cohort": 2, "local": {"epochs": 1, "batch_size": 8, "lr": 0.05}}
-    _, events = run_on_hosts(prepared(model="lenet5", phases=[phase], evaluation=BANK | evaluation), hosts)
+    _, events = run_on_hosts(prepared(model=SMALL, phases=[phase], evaluation=BANK | evaluation), hosts)
     return [dict(event.scores) for event in events if isinstance(event, Evaluated)]
 
 
@@ -103,7 +104,7 @@ def test_scores_of_clients_are_beside_the_same_bank() -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2}
     data = {"name": "handwriting", "clients": 8, "test_share": 0.2}
     _, events = run_on_hosts(
-        prepared(data=data, model="lenet5", phases=[phase], evaluation=BANK | {"per_client": True}), 2
+        prepared(data=data, model=SMALL, phases=[phase], evaluation=BANK | {"per_client": True}), 2
     )
     last = next(event for event in events if isinstance(event, Evaluated))
     assert all("knn" in of.scores for of in last.clients if of.set == "client_test")
