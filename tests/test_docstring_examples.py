@@ -119,19 +119,21 @@ def elsewhere(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("ray.init", refuse)
 
 
-@pytest.mark.parametrize("public", NAMES)
-def test_a_public_name_has_a_docstring_of_its_own(public: str) -> None:
-    assert docstring(public).strip(), f"{public} has no docstring"
+def test_public_names_have_docstrings_of_their_own_and_their_methods_too() -> None:
+    bare = [public for public in NAMES if not docstring(public).strip()]
+    for public in NAMES:
+        bare += [f"{public}.{name}" for name, member in public_methods(public) if not inspect.getdoc(member)]
+    assert not bare, f"no docstring: {', '.join(bare)}"
 
 
-@pytest.mark.parametrize("public", NAMES)
-def test_public_methods_have_docstrings(public: str) -> None:
-    bare = [name for name, member in public_methods(public) if not inspect.getdoc(member)]
-    assert not bare, f"{public} has methods without a docstring: {', '.join(bare)}"
+TRAINS = {"rayfl.GridResult", "rayfl.Session", "rayfl.compare", "rayfl.plot"}
+"""Whose examples train; of those that do, `rayfl.run` and `rayfl.grid` are quick."""
 
 
 @pytest.mark.usefixtures("elsewhere", "no_picture")
-@pytest.mark.parametrize("public", NAMES)
+@pytest.mark.parametrize(
+    "public", [pytest.param(name, marks=[pytest.mark.slow] if name in TRAINS else []) for name in NAMES]
+)
 def test_a_public_name_has_an_example_that_runs_or_a_reason_not_to(public: str) -> None:
     found = examples(public)
     if public in WITHOUT_EXAMPLE:

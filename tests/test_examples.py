@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,17 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from rich.console import Console
 from safetensors.numpy import load_file
 
 import rayfl
+from rayfl.algorithms import Updates
 from rayfl.config.loading import load_scenario
 from rayfl.errors import ScenarioError
 from rayfl.preparation import prepare
+from tests.algorithms.reference import fedavg
+from tests.algorithms.scene import PLAIN, trained
 from tests.engine.scenes import run_on_hosts
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -229,27 +234,19 @@ def test_own_schedule_refuses_what_it_cannot_run(
 FEDERATED = "phases.federated.algorithm"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        [f'{FEDERATED}.server_optimizer={{ name = "own_server_optimizer:Lion", lr = 0.003 }}'],
-        [
-            f"{FEDERATED}.weighting=uniform",
-            f'{FEDERATED}.aggregation={{ name = "own_aggregation:WithoutTheLongest", leave_out = 2 }}',
-        ],
-        ["task=own_task:Focal", "task.gamma=1.0"],
-    ],
-)
-@pytest.mark.quick_third
-def test_your_own_components_make_a_difference(changes: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lion_steps_by_the_sign_of_its_momentum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    few = ["data.source=generated", "data.clients=12", "phases.federated.cohort=4", "phases.federated.until=2"]
-    usual, own = (
-        run_on_hosts(prepare(load_scenario("femnist_fedavg", [*few, *more], quick=True), DATA)[0], hosts)[0]
-        for more, hosts in (([], 1), (changes, 2))
-    )
-    assert not np.array_equal(usual, own)
-    assert np.abs(usual - own).max() < 0.3, "but both learn the same"
+    lion = {"name": "own_server_optimizer:Lion", "lr": 0.125}
+    once = replace(PLAIN, rounds=1)
+    moved = trained({"name": "fedavg", "server_optimizer": lion}, once) - once.initial().float()
+    assert torch.allclose(moved, 0.125 * torch.sign(fedavg(once) - once.initial()), rtol=0, atol=1e-6)
+
+
+def test_the_longest_update_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    own = importlib.import_module("own_aggregation").WithoutTheLongest(leave_out=2)
+    vectors = [np.full(2, length, np.float32) for length in (1, 9, 2, 8)]
+    assert own.combine(Updates((0, 1, 2, 3), np.ones(4), vectors)).tolist() == [1.5, 1.5]
 
 
 def test_an_aggregation_that_leaves_no_client_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,8 +259,6 @@ def test_an_aggregation_that_leaves_no_client_is_rejected(monkeypatch: pytest.Mo
 
 def test_the_focal_loss_without_focus_is_cross_entropy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(EXAMPLES)
-    import torch
-
     focal = importlib.import_module("own_task").Focal
     logits, labels = torch.randn(7, 5), torch.arange(7) % 5
     for reduction in ("none", "sum", "mean"):
@@ -291,9 +286,13 @@ def test_fedrep_gives_clients_of_few_classes_what_one_model_cannot(tmp_path: Pat
     assert means[0] > 0.5 > 0.2 > means[1]
 
 
-def test_fedsam_takes_ten_lines(tmp_path: Path) -> None:
+def test_fedsam_takes_ten_lines() -> None:
     lines = (EXAMPLES / "fedsam.py").read_text().splitlines()
     assert len(lines[lines.index("class FedSAM(FedAvg):") :]) <= 10
+
+
+@pytest.mark.slow
+def test_fedsam_runs(tmp_path: Path) -> None:
     few = ("--quick", "data.source=generated", "data.clients=5", "phases.federated.until=2", "evaluation.every=1")
     done = rayfl_on("scenario", "fedsam", tmp_path, "--backend", "inline", *few)
     assert (done.returncode, done.stderr) == (0, "")

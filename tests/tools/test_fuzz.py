@@ -20,10 +20,14 @@ pytestmark = pytest.mark.usefixtures("no_picture")
 
 FEW = {"resumed run": 4, "tiny imagenet": 2, "scenario": 6, "grid": 6}
 """Fewer inputs for slow readers."""
+QUICK = ["overrides", "checkpoint", "state", "places", "weights", "cifar pickles", "idx.gz", "femnist leaf", "images",
+         "parquet folder", "npz"]  # fmt: skip
+"""One reader of each format; those that run scenarios or open many images are slow."""
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in TARGETS]
+)
 def test_damaged_files_are_read_or_rejected_by_name(name: str, tmp_path: Path) -> None:
     target = TARGETS[name]
     if name == "sent140":
