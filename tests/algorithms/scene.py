@@ -26,8 +26,11 @@ SIZES = (5, 9, 14, 7, 16, 6, 11, 8, 13, 10, 12, 4)
 INPUTS, FIRST, SECOND, CLASSES = 4, 6, 5, 3
 SEED = 11
 
-PARTIAL = ((0, 3, 4), (4, 7), (11, 0))
-"""Cohorts: client 4 comes back after one round, client 0 after two, and some never take part."""
+PARTIAL = ((0, 3, 4), (2, 4, 7, 9), (4, 0, 11), (9, 3))
+"""Cohorts: some clients come back, after one round or after several, and some never take part."""
+
+SHORT = ((0, 3, 4), (4, 7), (11, 0))
+"""The same with fewer updates: client 4 comes back after one round, client 0 after two."""
 
 EVERYBODY = (tuple(range(len(SIZES))),)
 
@@ -84,8 +87,8 @@ class Setting:
     cohorts: clients by round, repeated in order. local: of the phase, in rayfl's words.
     """
 
-    cohorts: Sequence[Sequence[int]] = PARTIAL
-    rounds: int = len(PARTIAL)
+    cohorts: Sequence[Sequence[int]] = SHORT
+    rounds: int = len(SHORT)
     local: Mapping[str, Any] = field(default_factory=dict)
     clients: int = len(SIZES)
     loudness: float = 1.0
@@ -109,6 +112,7 @@ EVERYTHING = PLAIN.with_local(momentum=0.6, weight_decay=0.02, clip_norm=0.4)
 LOUD = replace(PLAIN, loudness=1.7)
 """The network behaves otherwise in training than in evaluation mode."""
 FULL = Setting(EVERYBODY, rounds=2, local=USUAL)
+FOUR_ROUNDS = Setting(PARTIAL, rounds=4, local=USUAL)
 RATE = Setting(local={"lr": 0.3, "lr_decay": 0.9})
 """For clients that do not train: the rate of `PLAIN`, the only key that they support."""
 

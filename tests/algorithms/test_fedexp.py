@@ -20,11 +20,10 @@ from tests.algorithms.reference import (
     rounds,
     sizes,
 )
-from tests.algorithms.scene import EVERYBODY, FULL, USUAL, Setting, prepared, trained
+from tests.algorithms.scene import EVERYBODY, FULL, PARTIAL, USUAL, Setting, prepared, trained
 from tests.engine.scenes import run_on_hosts
 
-COHORTS = ((0, 3, 4), (2, 4, 7, 9), (4, 0, 11), (9, 3))
-FEW = Setting(COHORTS, 4, {**USUAL, "lr": 1.0, "epochs": 6})
+FEW = Setting(PARTIAL, 4, {**USUAL, "lr": 1.0, "epochs": 6})
 """Changes so long that even FedBug's form, whose epsilon is the number of participants, extrapolates."""
 MANY = Setting(EVERYBODY, 1, {**USUAL, "lr": 0.5, "epochs": 8})
 
@@ -103,7 +102,7 @@ def test_the_codes_epsilon_shrinks_from_the_first_round_on() -> None:
     assert_equal_and_unlike(ours, expected, fedexp(FEW, eval_model="global", **(options | {"epsilon": 0.075}))[0], FEW)
 
 
-TWO_PHASES = Setting(COHORTS, 4, {**USUAL, "batch_size": "full", "lr": 1.0, "lr_decay": 0.7, "epochs": 20})
+TWO_PHASES = Setting(PARTIAL, 4, {**USUAL, "batch_size": "full", "lr": 1.0, "lr_decay": 0.7, "epochs": 20})
 """Of two rounds each. Full batches, so that no order of samples differs between phases."""
 
 
@@ -131,7 +130,7 @@ def test_the_codes_epsilon_shrinks_in_step_with_the_rate_through_two_phases(coun
             "eval_model": "global",
         }
 
-    phases = [phase("first", COHORTS[:2]), phase("second", COHORTS[2:])]
+    phases = [phase("first", PARTIAL[:2]), phase("second", PARTIAL[2:])]
     _, events = run_on_hosts(prepared("fedexp", TWO_PHASES, phases=phases)[0], 1)
     found = [event.scalars["server_step"] for event in events if isinstance(event, RoundDone)]
     expected, other = (extrapolations(rounds, 3.0, 0.6) for rounds in ([1, 2, 3, 4], [1, 2, 1, 2]))

@@ -20,7 +20,7 @@ from rayfl.planning.events import RoundDone
 from rayfl.planning.round_index import RoundIndex
 from rayfl.planning.totals import Simulated
 from rayfl.streams import client_stream
-from tests.algorithms.scene import OF_ANY_SCENE, PARTIAL, PLAIN, SEED, SIZES, prepared, supported
+from tests.algorithms.scene import FOUR_ROUNDS, OF_ANY_SCENE, PARTIAL, SEED, SIZES, prepared, supported
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
 BYTES = 4 * (4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3)
@@ -45,7 +45,9 @@ class Talkative(FedAvg):
 
 
 def job_of(algorithm: Any = "fedavg", phase: Any = None, **participation: Any) -> Job:
-    job, _ = prepared(algorithm, PLAIN, phase or {}, **({"participation": participation} if participation else {}))
+    job, _ = prepared(
+        algorithm, FOUR_ROUNDS, phase or {}, **({"participation": participation} if participation else {})
+    )
     return job
 
 
@@ -139,7 +141,7 @@ def test_with_over_selection_the_fastest_of_those_drawn_count(tmp_path: Path) ->
     job = job_of(phase=chosen, **speed)
     model, rounds = run(job)
     expected, total = [], 0.0
-    for round in range(1, PLAIN.rounds + 1):
+    for round in range(1, FOUR_ROUNDS.rounds + 1):
         drawn = cohort_of(job.scenario.phases[0], SEED, RoundIndex(0, round, round), np.array(SIZES))
         assert len(drawn) == 7  # 6.4, rounded up
         fastest = sorted(drawn, key=lambda client: steps(client) / pace[client])[:4]
@@ -147,7 +149,7 @@ def test_with_over_selection_the_fastest_of_those_drawn_count(tmp_path: Path) ->
         expected.append([client for client in drawn if client in fastest])
     assert np.array_equal(model, run(job_of(phase={"cohort": {"explicit": expected}}))[0])
     assert simulated(rounds[-1]).seconds == pytest.approx(total)
-    assert simulated(rounds[-1]).late == 3 * PLAIN.rounds
+    assert simulated(rounds[-1]).late == 3 * FOUR_ROUNDS.rounds
 
 
 def test_a_deadline_cuts_stragglers_and_a_round_without_answers_changes_nothing() -> None:
@@ -165,7 +167,7 @@ def test_a_round_below_its_quorum_is_given_up() -> None:
     job = job_of(phase={"deadline_s": 3.0, "quorum": 3}, steps_per_s=1.0)
     model, rounds = run(job)
     assert np.array_equal(model, job.initial_models[0].vector)
-    assert [done.client_updates for done in rounds] == [0] * PLAIN.rounds
+    assert [done.client_updates for done in rounds] == [0] * FOUR_ROUNDS.rounds
     assert rounds[-1].traffic.up_bytes == BYTES * 3  # of those that answered in time, and were discarded
     assert rounds[-1].traffic.down_bytes == BYTES * sum(map(len, PARTIAL))
 
@@ -191,13 +193,13 @@ def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: P
     file = tmp_path / "sessions.parquet"
     begins = np.arange(len(SIZES)) * 4.0
     pq.write_table(pa.table({"client": range(len(SIZES)), "begins": begins, "ends": begins + 30.0}), file)
-    local = dict(PLAIN.local)
+    local = dict(FOUR_ROUNDS.local)
     phases = [
         {"name": "cyclic", "local": local} | RELAY,
         {"name": "federated", "rounds": 3, "cohort": 6, "algorithm": "scaffold", "local": local},
     ]
     troubled = TROUBLED | {"availability": {"sessions": str(file), "repeat_s": 80.0}}
-    job, _ = prepared("fedavg", PLAIN, {}, phases=phases, participation=troubled)
+    job, _ = prepared("fedavg", FOUR_ROUNDS, {}, phases=phases, participation=troubled)
     whole, events = run_on_hosts(job, 1)
     store = MemoryStore()
     scheduler, _ = cast(job, 3)
@@ -230,8 +232,8 @@ def test_dropout_and_availability_have_separate_streams() -> None:
 
 @pytest.mark.parametrize("algorithm", OF_ANY_SCENE)
 def test_every_algorithm_moves_and_computes_what_the_clock_was_planned_with(algorithm: str) -> None:
-    phase = {"rounds": 2, "local": supported(algorithm, PLAIN.local)}
-    job, _ = prepared(algorithm, PLAIN, phase, participation={"steps_per_s": 1.0, "up_bytes_per_s": 100.0})
+    phase = {"rounds": 2, "local": supported(algorithm, FOUR_ROUNDS.local)}
+    job, _ = prepared(algorithm, FOUR_ROUNDS, phase, participation={"steps_per_s": 1.0, "up_bytes_per_s": 100.0})
     _, rounds = run(job)  # another number of bytes would be an error
     assert 0 < simulated(rounds[0]).seconds < simulated(rounds[1]).seconds
 
@@ -246,7 +248,7 @@ TAKES_PENALTIES = [
 
 @pytest.mark.parametrize("name", TAKES_PENALTIES)
 def test_a_first_model_that_clients_read_is_one_more_model_down_for_each_that_trains(name: str) -> None:
-    phase = {"rounds": 2, "local": supported(name, PLAIN.local)}
+    phase = {"rounds": 2, "local": supported(name, FOUR_ROUNDS.local)}
     sent = 4 * 65 if name in ("fedbabu", "fedper") else BYTES  # these never send the last layer
     anchored = {"name": name, "penalties": [{"name": "contrastive", "first": "initial"}]}
     _, without = run(job_of(name, phase, down_bytes_per_s=10.0))
@@ -270,19 +272,19 @@ def test_transforms_shorten_the_way_up(algorithm: str, transforms: list[Any]) ->
 
 
 def test_local_and_central_phases_move_nothing_and_the_server_takes_no_time() -> None:
-    local = dict(PLAIN.local)
+    local = dict(FOUR_ROUNDS.local)
     phases = [
         {"name": "pooled", "schedule": "central", "rounds": 1, "local": local},
         {"name": "alone", "schedule": "local", "rounds": 2, "local": local},
     ]
     fast = {"steps_per_s": 2.0, "up_bytes_per_s": 10.0}
-    _, rounds = run(prepared("fedavg", PLAIN, {}, phases=phases, participation=fast)[0])
+    _, rounds = run(prepared("fedavg", FOUR_ROUNDS, {}, phases=phases, participation=fast)[0])
     slowest = max(map(steps, range(len(SIZES)))) / 2
     assert [simulated(done).seconds for done in rounds] == [0.0, slowest, 2 * slowest]
     assert rounds[-1].traffic.bytes == 0
 
 
 def test_a_round_that_moves_something_else_than_planned_ends_the_run() -> None:
-    job, _ = prepared("tests.engine.test_participation:Talkative", PLAIN, {}, participation={"dropout": 0.1})
+    job, _ = prepared("tests.engine.test_participation:Talkative", FOUR_ROUNDS, {}, participation={"dropout": 0.1})
     with pytest.raises(RayflError, match=r"round 1 moved \d+ bytes up for 3 client updates, but the virtual clock of"):
         run(job)

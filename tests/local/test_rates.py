@@ -115,7 +115,7 @@ def test_the_rounds_of_a_phase_have_a_schedule_of_their_own_beside_decay_and_dro
 
 
 def test_a_cosine_over_rounds_is_what_an_algorithm_sees_as_the_rate() -> None:
-    shares = [(1 + np.cos(np.pi * number / 4)) / 2 for number in range(4)]
+    shares = [(1 + np.cos(np.pi * number / PLAIN.rounds)) / 2 for number in range(PLAIN.rounds)]
     setting = PLAIN.with_local(lr_decay=1.0, round_schedule="cosine")
     w = setting.initial()
     for number, cohort in enumerate(rounds(setting)):
