@@ -16,6 +16,7 @@ from rayfl.algorithms.exchange import Answer, Asked, Exchange, Messages, Release
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.sinkhorn import sinkhorn
+from rayfl.config.base_phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.queries import Rehearsal
 from rayfl.local.state import Declaration, merged
@@ -56,6 +57,7 @@ class Orchestra(FedAvg):
     no_relay: ClassVar[str] = "its server clusters what the whole cohort sends"
 
     exchanges: ClassVar[int] = 3
+    only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = ("global", "average", "ema")
 
     local_clusters: PositiveInt = 16
     stateful: bool = False
