@@ -22,7 +22,18 @@ from rayfl.planning.events import Event, SnapshotTaken
 from rayfl.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
-FEDERATED = {"name": "federated", "rounds": 3, "cohort": 5, "local": {"epochs": 2, "batch_size": 16, "momentum": 0.5}}
+FEDERATED: dict[str, Any] = {
+    "name": "federated",
+    "rounds": 3,
+    "cohort": 5,
+    "local": {"epochs": 2, "batch_size": 16, "momentum": 0.5},
+}
+
+TINY: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": {"name": "tests.algorithms.scene:TanhNet"},
+}
+"""Twelve clients with points in four dimensions and three dense layers, for what does not depend on images."""
 
 
 def defined(score: float | None) -> float:

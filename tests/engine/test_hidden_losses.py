@@ -97,7 +97,6 @@ def with_an_outlier() -> Dataset:
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "perfedavg", {"name": "scaffold", "option": "I"}], ids=str)
-@pytest.mark.quick_third
 def test_a_single_infinite_loss_does_not_end_a_private_run(algorithm: Any) -> None:
     """Its gradient is clipped like any other; had the run ended, everybody would know of the sample."""
     scene = {"data": {"name": f"{__name__}:with_an_outlier"}, "task": "regression", "model": "mlp"}

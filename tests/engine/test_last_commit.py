@@ -13,7 +13,7 @@ from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.planning.events import RoundDone
-from tests.engine.scenes import FEDERATED, PRETRAIN, prepared
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, prepared
 
 
 class _Later:
@@ -55,9 +55,8 @@ class _LateBackend(InlineBackend):
 
 
 @pytest.mark.parametrize("phases", [[PRETRAIN], [FEDERATED], [PRETRAIN, FEDERATED]], ids=["relay", "parallel", "both"])
-@pytest.mark.quick_third
 def test_the_committed_round_is_the_last_one_when_the_events_are_over(phases: list[dict[str, Any]]) -> None:
-    job = prepared(phases=phases)
+    job = prepared(**TINY, phases=phases)
     server = Server(job.scenario, job.initial_models, job.num_clients)
     backend = _LateBackend([Host(0, job.scenario, job.workloads)], server)
     for event in Scheduler(job.scenario, backend, job.populations).run():

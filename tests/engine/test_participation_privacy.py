@@ -28,7 +28,6 @@ def rounds(job: Job) -> list[RoundDone]:
 
 @pytest.mark.parametrize("schedule", [{}, {"schedule": "relay", "algorithm": "fedavg"}])
 @pytest.mark.parametrize("limit", [{"max_epsilon": 8.0}, {"target_epsilon": 20.0, "noise_multiplier": None}])
-@pytest.mark.quick_third
 def test_samples_of_who_does_not_answer_are_charged_as_if_it_had(
     schedule: dict[str, Any], limit: dict[str, Any]
 ) -> None:

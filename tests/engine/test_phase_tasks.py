@@ -107,17 +107,25 @@ def test_the_head_can_be_fresh_between_phases_that_learn_the_same() -> None:
 def test_it_gives_the_same_bits_and_scores_on_any_number_of_hosts() -> None:
     job, _ = made([PRETRAIN, FINETUNE])
     model, events = run_on_hosts(job, 1)
-    for hosts in (2, 3):
-        other, told = run_on_hosts(job, hosts)
-        assert np.array_equal(other, model)
-        assert without_clock(told) == without_clock(events)
+    other, told = run_on_hosts(job, 3)
+    assert np.array_equal(other, model)
+    assert without_clock(told) == without_clock(events)
 
 
-@pytest.mark.parametrize("algorithm", ["scaffold", "ditto", "feddyn", {"name": "fedavg", "server_optimizer": "adam"}])
-@pytest.mark.parametrize("stop", [2, 3, 4])
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("algorithm", "stop"),
+    [
+        ("scaffold", 2),
+        ("scaffold", 3),
+        ("scaffold", 4),
+        ("ditto", 3),
+        ({"name": "fedavg", "server_optimizer": "adam"}, 3),
+    ],
+)
 def test_it_goes_on_from_a_snapshot_on_either_side_of_the_border(algorithm: Any, stop: int) -> None:
-    """State of a phase, which is laid out as its model, is gone in the next one."""
+    """State of a phase, which is laid out as its model, is gone in the next one: clients' before, at and after the
+    border; personal models and the server's own at it.
+    """
     job, _ = made([{**PRETRAIN, "algorithm": algorithm}, {**FINETUNE, "algorithm": algorithm}])
     whole, _ = run_on_hosts(job, 1)
     scheduler, _ = cast(job, 2)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, prepared, run_on_hosts
 
 STANDING_STILL = {"lr": 1e-30, "batch_size": 16}
 
@@ -23,11 +23,10 @@ STANDING_STILL = {"lr": 1e-30, "batch_size": 16}
     ],
     ids=lambda first: "-".join(first.values()),
 )
-@pytest.mark.quick_third
 def test_the_next_phase_starts_from_the_model_that_was_evaluated(
     first: dict[str, Any], following: dict[str, Any]
 ) -> None:
-    evaluated, _ = run_on_hosts(prepared(phases=[FEDERATED | first]), 1)
+    evaluated, _ = run_on_hosts(prepared(**TINY, phases=[FEDERATED | first]), 1)
     phases = [FEDERATED | first, following | {"rounds": 1, "local": STANDING_STILL}]
-    after, _ = run_on_hosts(prepared(phases=phases), 2)
+    after, _ = run_on_hosts(prepared(**TINY, phases=phases), 2)
     assert np.array_equal(after, evaluated)

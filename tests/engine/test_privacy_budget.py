@@ -57,6 +57,12 @@ def leaving_out() -> Job:
     return job(RELAY, phase("parallel", 30, cohort=3, local=budget() | {"epochs": {"uniform": [1, 3]}}), AFTER)
 
 
+@pytest.fixture(scope="module")
+def left_out(leaving_out: Job) -> tuple[np.ndarray, list[Event]]:
+    """The model and the events of one host."""
+    return run_on_hosts(leaving_out, 1)
+
+
 @pytest.mark.slow
 def test_only_clients_without_budget_for_an_update_are_left_out(leaving_out: Job) -> None:
     _, events = run_on_hosts(leaving_out, 1)
@@ -93,13 +99,11 @@ def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_o
     assert [event.round for event in events if isinstance(event, Evaluated)] == [3, ended.round - 1, 35]
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
 @pytest.mark.parametrize(
-    ("schedule", "keeping"),
-    [("parallel", {}), ("parallel", {"transforms": [{"name": "top_k", "share": 0.3}]}), ("relay", {})],
+    ("schedule", "hosts", "keeping"),
+    [("parallel", 1, {}), ("parallel", 3, {"transforms": [{"name": "top_k", "share": 0.3}]}), ("relay", 3, {})],
     ids=["parallel", "parallel with client states", "relay"],
 )
-@pytest.mark.quick_third
 def test_a_cohort_without_budget_is_a_round_without_participants_while_others_can_afford_an_update(
     schedule: str, hosts: int, keeping: dict[str, Any]
 ) -> None:
@@ -199,12 +203,11 @@ def sum_of_nothing() -> Any:
     return Traffic()
 
 
-@pytest.mark.parametrize("round", [1, 3, 6, 9])
-@pytest.mark.quick_third
+@pytest.mark.parametrize("round", [3, 6])  # where the phases meet, and once clients have been left out
 def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_interrupted(
-    round: int, leaving_out: Job
+    round: int, leaving_out: Job, left_out: tuple[np.ndarray, list[Event]]
 ) -> None:
-    model, events = run_on_hosts(leaving_out, 1)
+    model, events = left_out
     scheduler, _ = cast(leaving_out, 2)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
     store = MemoryStore()
@@ -222,15 +225,14 @@ def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_in
     assert repr(cut_short(later)) == repr(cut_short(events))
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
-def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early(hosts: int) -> None:
+def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early() -> None:
     """Hosts count committed rounds, to notice that they have lost their clients' states."""
     keeping: dict[str, Any] = {"transforms": [{"name": "top_k", "share": 0.3}]}
     given = job(phase("first", 30, cohort=3, local=budget(), **keeping), AFTER | keeping)
-    model, events = run_on_hosts(given, hosts)
+    model, events = run_on_hosts(given, 3)
     (ended,) = cut_short(events)
     assert [event.round for event in rounds(events)] == [*range(1, ended.round), 31, 32]
-    scheduler, _ = cast(given, hosts)
+    scheduler, _ = cast(given, 3)
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == ended.round - 1)
     resumed, server = cast(given, 2)
     store = MemoryStore()

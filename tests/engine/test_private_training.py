@@ -27,7 +27,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.planning.events import RoundDone
 from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.streams import client_stream, client_torch_seed
-from tests.engine.scenes import prepared, run_on_hosts, without_clock
+from tests.engine.scenes import prepared, run_on_hosts
 
 CPU = torch.device("cpu")
 DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
@@ -63,10 +63,8 @@ def test_what_no_loss_reaches_gets_noise_as_everything_does() -> None:
         assert (slot.view(found) != slot.view(torch.from_numpy(initial.vector))).all()
 
 
-@pytest.mark.parametrize("network", ["lenet5", "cnn_fashion_mnist"])
-@pytest.mark.parametrize("batch_size", [3, 16, 64])
+@pytest.mark.parametrize(("network", "batch_size"), [("lenet5", 3), ("cnn_fashion_mnist", 64)])
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")  # Opacus' own
-@pytest.mark.quick_third
 def test_a_client_update_is_a_plain_opacus_loop(network: str, batch_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same batches with the same noise; some batches are empty, and with 64 the client has fewer samples."""
     scene = {"data": {"name": "handwriting", "clients": 4}, "model": {"name": network}}
@@ -149,11 +147,10 @@ ALGORITHMS: list[Any] = [
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=str)
-@pytest.mark.quick_third
 def test_without_noise_and_bound_full_batches_train_as_without_privacy(algorithm: Any) -> None:
     meta = isinstance(algorithm, dict) and algorithm["name"] == "fedmeta"
     local = {"lr": 0.1} if meta else FULL
-    private, plain = (trained(job(dp, local, algorithm=algorithm, rounds=3)) for dp in (OFF, None))
+    private, plain = (trained(job(dp, local, algorithm=algorithm)) for dp in (OFF, None))
     assert np.abs(private - plain).max() < 1e-6
     assert np.abs(plain - job(None, local).workloads[0].initial.vector).max() > 1e-3
 
@@ -167,11 +164,10 @@ def test_a_client_with_fewer_samples_than_a_batch_takes_whole_steps() -> None:
     assert np.abs(private - plain).max() < 1e-6
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_without_noise_and_bound_convolutions_train_as_without_privacy(seed: int) -> None:
+def test_without_noise_and_bound_convolutions_train_as_without_privacy() -> None:
     """For a round of three steps: later, rounding tips a ReLU or a maximum of pooling in some runs."""
     network = {"name": "cnn_fashion_mnist", "dropout": 0.0}
-    scene = {"seed": seed, "data": {"name": "handwriting", "clients": 4}, "model": network}
+    scene = {"data": {"name": "handwriting", "clients": 4}, "model": network}
     private, plain = (trained(job(dp, FULL, scene, cohort=2, rounds=1)) for dp in (OFF, None))
     assert np.abs(private - plain).max() < 1e-6
     assert np.abs(plain - job(None, FULL, scene, cohort=2).workloads[0].initial.vector).max() > 1e-2
@@ -219,37 +215,6 @@ def test_gradients_and_losses_that_an_algorithm_asks_for_are_noised_too() -> Non
     assert losses[1] > 0.1
 
 
-VARIANTS: list[dict[str, Any]] = [
-    {},
-    {"algorithm": {"name": "scaffold", "option": "I"}},
-    {"algorithm": "coprefl"},
-    {"schedule": "relay"},
-    {"train": "head"},
-]
-
-
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-@pytest.mark.quick_third
-def test_the_bits_do_not_depend_on_the_number_of_hosts(variant: dict[str, Any]) -> None:
-    local = {"epochs": 2, "batch_size": 4, "lr": 0.1}
-    model, events = run_on_hosts(job(DP, local, **variant), 1)
-    for hosts in (2, 3):
-        again, told = run_on_hosts(job(DP, local, **variant), hosts)
-        assert np.array_equal(model, again)
-        assert repr(without_clock(events)) == repr(without_clock(told))
-
-
-def test_noise_follows_a_relay_into_a_parallel_phase() -> None:
-    local = {"epochs": 1, "batch_size": 4, "lr": 0.1, "dp": DP}
-    phases = [
-        {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 4, "local": local},
-        {"name": "federated", "rounds": 2, "cohort": 4, "local": local},
-    ]
-    models = [trained(prepared(**PEOPLE, phases=phases), hosts) for hosts in (1, 2, 3)]
-    assert np.array_equal(models[0], models[1])
-    assert np.array_equal(models[0], models[2])
-
-
 def test_secure_noise_and_batches_never_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
     local = {"epochs": 1, "batch_size": 4, "lr": 0.1}
     secure = {**DP, "secure": True, "physical_batch_size": 1}
@@ -280,8 +245,7 @@ def test_with_secure_noise_a_drawn_sample_changes_no_draw_of_the_others(
     assert asked & of_samples == (set() if secure else of_samples)
 
 
-@pytest.mark.parametrize("optimizer_name", ["adam", "adamw", "rmsprop", "muon"])
-@pytest.mark.quick_third
+@pytest.mark.parametrize("optimizer_name", ["adamw", "muon"])  # of PyTorch's own, and one that splits the parameters
 def test_other_optimizers_step_behind_the_noise(optimizer_name: str) -> None:
     chosen = {"name": optimizer_name, "others": "sgd"} if optimizer_name == "muon" else optimizer_name
     local = {**FULL, "optimizer": chosen, "lr": 0.01}
@@ -333,7 +297,6 @@ def test_an_update_of_empty_batches_is_noise_alone_and_has_no_loss() -> None:
 
 
 @pytest.mark.parametrize("augmentations", [1, 4])
-@pytest.mark.quick_third
 def test_the_physical_batch_size_does_not_change_the_result(augmentations: int) -> None:
     data = {"name": "handwriting", "clients": 4, "augment": ["flip", {"name": "crop", "padding": 2}]}
     scene = {"data": data, "model": {"name": "lenet5"}}
@@ -391,7 +354,6 @@ def test_shuffled_batches_are_those_of_training_without_privacy() -> None:
     ],
     ids=str,
 )
-@pytest.mark.quick_third
 def test_every_mechanism_is_charged(algorithm: Any, expected: dict[tuple[str, float], int]) -> None:
     local = {"epochs": 2, "batch_size": 4, "lr": 0.1}
     made = job(DP, local, algorithm=algorithm, rounds=1, cohort={"explicit": [[4, 7]]})

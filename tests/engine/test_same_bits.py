@@ -15,18 +15,14 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.state import Declaration
-from rayfl.planning.events import Evaluated, RoundDone
-from tests.algorithms.scene import OF_ANY_SCENE, supported
-from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
+from rayfl.planning.events import Evaluated, Event, RoundDone
+from tests.algorithms.scene import supported
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, prepared, run_on_hosts, tables, without_clock
 
-PEOPLE: dict[str, Any] = {
-    "data": {"name": "tests.algorithms.scene:people"},
-    "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
-}
-"""Twelve clients and a network that is quickly trained."""
+SHORT = [PRETRAIN | {"rounds": 2}, FEDERATED | {"rounds": 1, "local": {"batch_size": 16, "momentum": 0.5}}]
+"""Of images, with convolutions, dropout and augmentation, which the all-pairs matrix does without."""
 
 VARIANTS: list[dict[str, Any]] = [
-    *({"algorithm": name} for name in OF_ANY_SCENE),
     {"algorithm": {"name": "scaffold", "aggregation": "geometric_median"}},
     {"algorithm": {"name": "scaffold", "option": "I", "correction": "step", "weighting": "samples"}},
     {"algorithm": {"name": "moon", "first": "initial"}},
@@ -38,6 +34,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"algorithm": {"name": "fedmeta", "order": "first"}},
     {"algorithm": {"name": "perfedavg", "variant": "hessian_free", "weighting": "samples"}, "eval_model": "all"},
 ]
+"""Options of algorithms; the matrix has each with its default options."""
 
 
 class Drifting(LocalTrainingAlgorithm):
@@ -62,73 +59,56 @@ class Drifting(LocalTrainingAlgorithm):
         return {"drift": "phase"}
 
 
-@pytest.mark.parametrize("hosts", [2, 3, 5])
-@pytest.mark.quick_third
-def test_model_and_metrics_are_the_same_on_any_number_of_hosts(hosts: int) -> None:
-    job = prepared()
-    model, events = run_on_hosts(job, 1)
-    other_model, other_events = run_on_hosts(job, hosts)
+@pytest.fixture(scope="module")
+def alone() -> tuple[np.ndarray, list[Event]]:
+    """The model and the events of one host."""
+    return run_on_hosts(prepared(phases=SHORT), 1)
+
+
+def test_model_and_metrics_are_the_same_on_any_number_of_hosts(alone: tuple[np.ndarray, list[Event]]) -> None:
+    job = prepared(phases=SHORT)
+    model, events = alone
+    other_model, other_events = run_on_hosts(job, 3)
     assert not np.array_equal(model, job.result.initial.vector)
     assert np.array_equal(model, other_model)
     # evaluations of a relay overlap with its later rounds, so the order of events may differ, not their content
-    key = {RoundDone: 0, Evaluated: 1}
-    for kind in key:
+    for kind in (RoundDone, Evaluated):
         mine = without_clock([event for event in events if isinstance(event, kind)])
         assert mine == without_clock([event for event in other_events if isinstance(event, kind)])
 
 
-@pytest.mark.parametrize("relay", ["packed", "spread"])
-@pytest.mark.quick_third
-def test_the_placement_of_a_relay_does_not_change_the_model(relay: str) -> None:
-    model, _ = run_on_hosts(prepared(resources={"relay": relay}), 3)
-    expected, _ = run_on_hosts(prepared(), 1)
-    assert np.array_equal(model, expected)
+def test_seed_dropout_augmentation_take_part_in_the_result_and_the_placement_of_a_relay_does_not(
+    alone: tuple[np.ndarray, list[Event]],
+) -> None:
+    model, _ = alone
+    plain, whole = tables()["data"] | {"augment": []}, {"name": "cnn_fashion_mnist", "dropout": 0.0}
+    for change in ({"seed": 8}, {"data": plain}, {"model": whole}):
+        assert not np.array_equal(run_on_hosts(prepared(phases=SHORT, **change), 1)[0], model), change
+    packed, _ = run_on_hosts(prepared(phases=SHORT, resources={"relay": "packed"}), 3)
+    assert np.array_equal(packed, model)
 
 
 def test_client_states_and_several_exchanges_keep_the_bits() -> None:
     phase = FEDERATED | {"algorithm": f"{__name__}:Drifting"}
-    job = prepared(phases=[phase])
+    job = prepared(**TINY, phases=[phase])
     expected, _ = run_on_hosts(job, 1)
     for hosts in (2, 3):
         model, _ = run_on_hosts(job, hosts)
         assert np.array_equal(model, expected)
 
 
-RELAYED: list[Any] = [
-    *("fedavg", "fedprox", "moon", "feddecorr", "fedbabu", "fednova", "fedexp", "perfedavg"),
-    {"name": "moon", "first": "random"},
-]
-"""Whose local objective a relay can use; others follow a relay of FedAvg."""
-
-
 @pytest.mark.parametrize("variant", VARIANTS, ids=repr)
-@pytest.mark.quick_third
-def test_every_algorithm_keeps_the_bits_after_a_relay_of_its_own(variant: dict[str, Any]) -> None:
+def test_options_of_algorithms_keep_the_bits(variant: dict[str, Any]) -> None:
     """Clients come back in later rounds; in the last phase they also thaw, and share nothing with the phase before."""
     algorithm = variant["algorithm"]
-    local = {"epochs": 2, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0}
-    thawing = {"name": "thawing", "rounds": 2, "local": supported(algorithm, local | {"unfreeze": {"share": 0.7}})}
-    phases = [FEDERATED | {"rounds": 4, "local": supported(algorithm, local)}, FEDERATED | thawing]
-    relay = PRETRAIN | {"algorithm": algorithm if algorithm in RELAYED else "fedavg"}
-    job = prepared(phases=[relay, *(phase | variant for phase in phases)], **PEOPLE)
+    local = {"epochs": 1, "batch_size": 4, "momentum": 0.5, "weight_decay": 0.01, "clip_norm": 1.0}
+    thawing = {"name": "thawing", "rounds": 1, "local": supported(algorithm, local | {"unfreeze": {"share": 0.7}})}
+    phase = FEDERATED | {"rounds": 3, "local": supported(algorithm, local)} | variant
+    job = prepared(**TINY, phases=[phase, phase | thawing])
     expected, expected_events = run_on_hosts(job, 1)
     assert not np.array_equal(expected, job.result.initial.vector)
-    for hosts in (2, 3):
-        model, events = run_on_hosts(job, hosts)
-        assert np.array_equal(model, expected)
-        for kind in (RoundDone, Evaluated):
-            mine = without_clock([event for event in events if isinstance(event, kind)])
-            assert repr(mine) == repr(without_clock([e for e in expected_events if isinstance(e, kind)]))
-
-
-def test_another_seed_gives_another_model() -> None:
-    model, _ = run_on_hosts(prepared(), 1)
-    other, _ = run_on_hosts(prepared(seed=8), 1)
-    assert not np.array_equal(model, other)
-
-
-def test_dropout_and_augmentation_take_part_in_the_result() -> None:
-    plain = tables()["data"] | {"augment": []}
-    model, _ = run_on_hosts(prepared(), 1)
-    without, _ = run_on_hosts(prepared(data=plain), 1)
-    assert not np.array_equal(model, without)
+    model, events = run_on_hosts(job, 3)
+    assert np.array_equal(model, expected)
+    for kind in (RoundDone, Evaluated):
+        mine = without_clock([event for event in events if isinstance(event, kind)])
+        assert repr(mine) == repr(without_clock([e for e in expected_events if isinstance(e, kind)]))

@@ -43,6 +43,9 @@ ALGORITHMS: list[dict[str, Any]] = [
     {"name": "scaffold"},
     {"name": "feddyn", "alpha": 0.1},
 ]
+CASES = [*((algorithm, MLP) for algorithm in ALGORITHMS), (ALGORITHMS[2], LENET)]
+"""Every algorithm on dense layers, and the one with most vectors on convolutions."""
+
 EVERY_OPTION = LOCAL | {
     "momentum": 0.5,
     "weight_decay": 0.01,
@@ -83,9 +86,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.abs(one - other).max())
 
 
-@pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
-@pytest.mark.quick_third
+@pytest.mark.parametrize(("algorithm", "model"), CASES, ids=str)
 def test_a_round_is_that_of_one_by_one_and_has_the_same_bits_on_any_number_of_hosts(
     stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
 ) -> None:
@@ -94,17 +95,14 @@ def test_a_round_is_that_of_one_by_one_and_has_the_same_bits_on_any_number_of_ho
     found, events = run_on_hosts(job(3, model, algorithm=algorithm), 1)
     assert sorted(map(len, stacked)) == ([2, 2, 3] if algorithm["name"] in ("scaffold", "feddyn") else [2, 3, 3])
     assert distance(found, expected) <= 1e-5
-    for hosts in (2, 3):
-        again, seen = run_on_hosts(job(3, model, algorithm=algorithm), hosts)
-        assert np.array_equal(again, found)
-        assert [event.train_loss for event in seen if isinstance(event, RoundDone)] == [
-            event.train_loss for event in events if isinstance(event, RoundDone)
-        ]
+    again, seen = run_on_hosts(job(3, model, algorithm=algorithm), 3)
+    assert np.array_equal(again, found)
+    assert [event.train_loss for event in seen if isinstance(event, RoundDone)] == [
+        event.train_loss for event in events if isinstance(event, RoundDone)
+    ]
 
 
-@pytest.mark.parametrize("model", [MLP, LENET], ids=["mlp", "lenet5"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: str(algorithm["name"]))
-@pytest.mark.quick_third
+@pytest.mark.parametrize(("algorithm", "model"), CASES, ids=str)
 def test_a_round_from_states_that_others_left_is_that_of_one_by_one(
     stacked: list[list[int]], model: Mapping[str, Any], algorithm: dict[str, Any]
 ) -> None:
@@ -267,14 +265,16 @@ WILD = LOCAL | {"lr": 0.5, "epochs": 5}
 """Under which single roundings decide which units of LeNet-5 are active after three rounds."""
 
 
-def test_in_float64_three_rounds_of_lenet5_agree_to_a_billionth(monkeypatch: pytest.MonkeyPatch) -> None:
-    for local in (LOCAL, WILD):
-        made = job(1, LENET, local=local)
-        one = rounds_in_double(made, (OneByOne,), 0.1, monkeypatch)
-        other = rounds_in_double(made, (Stacked,), 0.1, monkeypatch)
-        assert one.dtype == other.dtype == torch.float64
-        assert distance(one.numpy(), other.numpy()) <= 1e-9
-        assert distance(one.numpy(), made.workloads[0].initial.vector) > 0.01
+@pytest.mark.parametrize("local", [LOCAL, pytest.param(WILD, marks=pytest.mark.slow)], ids=["usual", "wild"])
+def test_in_float64_three_rounds_of_lenet5_agree_to_a_billionth(
+    local: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job(1, LENET, local=local)
+    one = rounds_in_double(made, (OneByOne,), 0.1, monkeypatch)
+    other = rounds_in_double(made, (Stacked,), 0.1, monkeypatch)
+    assert one.dtype == other.dtype == torch.float64
+    assert distance(one.numpy(), other.numpy()) <= 1e-9
+    assert distance(one.numpy(), made.workloads[0].initial.vector) > 0.01
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
 from rayfl.planning.events import Evaluated
 from rayfl.preparation import prepare
-from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, snapshot_of, tables
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, snapshot_of, tables
 
-OTHER = {"name": "handwriting", "clients": 5, "source": "generated"}
+OTHER = TINY["data"] | {"options": {"number": 5}}
 
 
 class Reversed(torch.nn.Module):
@@ -29,23 +29,26 @@ class Reversed(torch.nn.Module):
 
     def __init__(self, backwards: bool, num_classes: int) -> None:
         super().__init__()
-        layers = {"first": torch.nn.Conv2d(1, 6, 5, stride=4), "last": torch.nn.Linear(6 * 6 * 6, num_classes)}
+        layers = {"first": torch.nn.Linear(4, 6), "last": torch.nn.Linear(6, num_classes)}
         for name in sorted(layers, reverse=backwards):
             self.add_module(name, layers[name])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        hidden = torch.relu(self.get_submodule("first")(x)).flatten(1)
+        hidden = torch.relu(self.get_submodule("first")(x))
         logits: torch.Tensor = self.get_submodule("last")(hidden)
         return logits
 
 
 def job_with(phases: list[Mapping[str, Any]], backwards: bool = False, **changes: Any) -> tuple[Job, FlatModel]:
     model = {"name": f"{__name__}:Reversed", "backwards": backwards}
-    return prepare(Scenario.from_tables(tables(phases=phases, model=model, **changes)), Path("no-data-here"))
+    return prepare(
+        Scenario.from_tables(tables(**{"phases": phases, "data": TINY["data"], "model": model} | changes)),
+        Path("no-data-here"),
+    )
 
 
 def two_workloads() -> Job:
-    """A relay over eight clients, then FedAvg over five others with a model of another layout."""
+    """A relay over twelve clients, then FedAvg over five others with a model of another layout."""
     first, _ = job_with([PRETRAIN])
     second, _ = job_with([FEDERATED], backwards=True, data=OTHER)
     whole, _ = job_with([PRETRAIN, FEDERATED])
@@ -106,7 +109,6 @@ def test_a_relay_too_takes_weights_over_by_name() -> None:
 
 
 @pytest.mark.parametrize("stop", [1, 3, 4, 5])
-@pytest.mark.quick_third
 def test_it_goes_on_from_a_snapshot_on_other_hosts(stop: int) -> None:
     job = two_workloads()
     scheduler, server = cast(job, 2)
