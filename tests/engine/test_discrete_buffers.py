@@ -406,7 +406,7 @@ RESUMED: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     ),
     **{name: (*PERSONAL_CASES[name][:2], PERSONAL) for name in ("ditto", "keep")},
 }
-"""Each keeps buffers in a place of its own: in flight, beside a mean, between exchanges, at the server, with clients."""
+"""Each keeps buffers in its own place: in flight, beside a mean, between exchanges, on the server, with clients."""
 
 
 @pytest.mark.parametrize("name", RESUMED)
