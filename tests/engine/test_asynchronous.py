@@ -275,30 +275,6 @@ def test_the_model_stays_if_no_client_ever_answers(phase: dict[str, Any]) -> Non
 POWER = {"sampler": "power_of_choice", "clients": 6, "candidates": 9}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "phase", "numerics"),
-    [
-        ("fedadam", BUFFERED, {}),
-        ("fedadam", MIXED, {}),
-        ("fedavg", BUFFERED | {"cohort": POWER, "buffer": 3}, {}),
-        ("fedavg", BUFFERED | {"transforms": [{"name": "quantize", "bits": 4}], "eval_model": "ema"}, {}),
-        ("fedavg", BUFFERED | {"buffer": 4}, {"clients_at_once": 2}),
-    ],
-    ids=["buffered", "asynchronous", "sampler that reads losses", "quantized", "clients at once"],
-)
-def test_hosts_and_rounds_ahead_do_not_matter(
-    algorithm: str, phase: dict[str, Any], numerics: dict[str, Any], traced: dict[str, Any]
-) -> None:
-    job, _ = prepared(algorithm, PLAIN, phase | {"rounds": 7}, participation=traced, numerics=numerics)
-    model, events = run_on_hosts(job, 1)
-    for hosts, ahead in ((3, 1), (2, 2)):
-        scheduler, server = cast(job, hosts)
-        scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
-        told = list(scheduler.run())
-        assert np.array_equal(split(server.committed()[1])[0], model)
-        assert repr(without_clock(told)) == repr(without_clock(events))
-
-
 def test_hosts_share_the_updates_of_a_schedule_that_takes_in_one_at_a_time(traced: dict[str, Any]) -> None:
     scheduler, _ = cast(made(traced, **MIXED)[0], 3)
     scheduler._backend.rounds_ahead = 1  # type: ignore[misc]

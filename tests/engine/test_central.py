@@ -63,12 +63,6 @@ def test_three_passes_over_the_pool_are_those_of_plain_pytorch(keep: bool) -> No
     assert done[-1].traffic.bytes == 0
 
 
-def test_hosts_do_not_matter_and_other_phases_may_come_before_and_after() -> None:
-    phases = [FEDERATED, CENTRAL, {**FEDERATED, "name": "more"}]
-    one, three = (run_on_hosts(made(phases)[0], hosts)[0] for hosts in (1, 3))
-    assert np.array_equal(one, three)
-
-
 def test_the_servers_own_samples_are_trained_on_alone() -> None:
     data = {"name": "tests.algorithms.scene:people", "server_share": 0.3}
     job, _ = made([CENTRAL | {"data": "server"}], data=data)

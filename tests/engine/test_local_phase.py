@@ -53,11 +53,6 @@ def test_every_client_goes_on_with_its_own_model(setting: Setting) -> None:
     assert torch.equal(shared, setting.initial().float().double())
 
 
-def test_hosts_do_not_matter() -> None:
-    one, three = ours(PLAIN, 1)[0], ours(PLAIN, 3)[0]
-    assert all(torch.equal(one[client], three[client]) for client in one)
-
-
 def test_penalties_belong_to_the_local_objective() -> None:
     one, other = (ours(PLAIN, 1, {"name": "fedprox", "mu": mu})[0] for mu in (0.0, 0.5))
     assert torch.equal(one[0], ours(PLAIN, 1)[0][0])

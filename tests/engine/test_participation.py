@@ -172,21 +172,6 @@ def test_a_round_below_its_quorum_is_given_up() -> None:
     assert rounds[-1].traffic.down_bytes == BYTES * sum(map(len, PARTIAL))
 
 
-@pytest.mark.parametrize("phase", [{"cohort": 6, "over_selection": 1.5, "deadline_s": 9.0}, RELAY])
-def test_the_same_bits_and_times_on_any_hosts_and_with_rounds_ahead(phase: dict[str, Any]) -> None:
-    job = job_of(phase=phase, **TROUBLED)
-    model, events = run_on_hosts(job, 1)
-    for hosts in (2, 3):
-        other, told = run_on_hosts(job, hosts)
-        assert np.array_equal(other, model)
-        assert repr(without_clock(told)) == repr(without_clock(events))
-    scheduler, server = cast(job, 2)
-    scheduler._backend.rounds_ahead = 2  # type: ignore[misc]
-    ahead = [event for event in scheduler.run() if isinstance(event, RoundDone)]
-    assert np.array_equal(split(server.committed()[1])[0], model)
-    assert [done.simulated for done in ahead] == [done.simulated for done in events if isinstance(done, RoundDone)]
-
-
 @pytest.mark.parametrize(("round", "ahead"), [(2, 2), (3, 0), (5, 2)])
 def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: Path) -> None:
     file = tmp_path / "sessions.parquet"
