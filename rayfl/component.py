@@ -13,6 +13,7 @@ from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.registry import TOO_LARGE, Registry, nearest, too_large
 from rayfl.user_code import report_as_theirs
+from rayfl.wording import in_words
 
 
 class Component(BaseModel):
@@ -50,7 +51,13 @@ def build_component(registry: Registry, base: Any, chosen: Any, default: str = "
         if not default:
             raise ScenarioError(f"name is missing: which {registry.kind}? {nearest('', list(registry))}")
         chosen = {"name": default, **chosen}
-    named = chosen if isinstance(chosen, Named) else Named.model_validate(chosen)
+    if not isinstance(chosen, str | Mapping | Named):
+        raise ScenarioError("must be a name, or a table with a name and options")
+    try:
+        named = chosen if isinstance(chosen, Named) else Named.model_validate(chosen)
+    except ValidationError as error:
+        wrong = in_words(error, chosen).items()
+        raise ScenarioError("\n".join(": ".join([*map(str, path), sentence]) for path, sentence in wrong)) from None
     kind = registry.resolve(named.name)
     if not (isinstance(kind, type) and issubclass(kind, Component) and issubclass(kind, base)):
         raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {_public_name(base)}")

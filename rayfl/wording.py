@@ -14,6 +14,8 @@ KeyPath = tuple[int | str, ...]
 _OWN_WORDS = {
     "missing": "is missing",
     "model_type": "must be a table",
+    "dict_type": "must be a table",
+    "mapping_type": "must be a table",
     "tuple_type": "must be a list",
     "too_short": "must not be empty",
 }
@@ -36,11 +38,14 @@ def in_words(
     messages: dict[KeyPath, list[str]] = {}
     values: dict[KeyPath, Any] = {}
     details = error.errors(include_url=False)
+    places = [_locate(detail["loc"], given, detail["type"] == "missing")[0] for detail in details]
     for detail in details:
         if detail["type"] == "too_short" and any(_within(other["loc"], detail["loc"]) for other in details):
             continue  # pydantic leaves out wrong elements, and then finds too few
         missing = detail["type"] == "missing"
         path, value = _locate(detail["loc"], given, missing)
+        if isinstance(value, Mapping) and any(_within(other, path) for other in places):
+            continue  # of a union, it is the table that was meant, and an error inside it says what is wrong
         if detail["type"] == "extra_forbidden":
             text = unknown_key(path)
         elif detail["type"] in _OWN_WORDS:

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic_core import PydanticCustomError
 
 from rayfl.algorithms.exchange import Answers, Asked, Exchange, Messages
 from rayfl.algorithms.limits import Limits
@@ -18,6 +19,7 @@ from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import Local, Train
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration
+from rayfl.registry import TOO_LARGE, too_large
 
 if TYPE_CHECKING:
     import numpy as np
@@ -78,6 +80,13 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
     trains_only: ClassVar[Train] = "all"
     default_eval_model: ClassVar[EvalModel] = "global"
     reports: ClassVar[tuple[str, ...]] = ()
+
+    @field_validator("*")
+    @classmethod
+    def _within_float32(cls, value: Any) -> Any:
+        if too_large(value):
+            raise PydanticCustomError("number", TOO_LARGE)
+        return value
 
     @abstractmethod
     def round(self, server: ServerState, context: RoundContext) -> Round:

@@ -55,8 +55,10 @@ class Preset:
         return {"server_optimizer": _with([named], part)[0], **rest}
 
 
-def _with(chosen: list[Any], part: Mapping[str, Any]) -> list[Any]:
+def _with(chosen: Any, part: Mapping[str, Any]) -> Any:
     """Returns the chosen parts, with options overriding those of the part of the same name."""
+    if not (isinstance(chosen, list | tuple) and all(isinstance(given, str | Mapping) for given in chosen)):
+        return chosen  # validation will say what is wrong
     tables = [{"name": given} if isinstance(given, str) else given for given in chosen]
     if all(table.get("name") != part["name"] for table in tables):
         raise ScenarioError(
