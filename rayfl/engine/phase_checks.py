@@ -193,7 +193,7 @@ def _check_eval_model(plan: PhasePlan, where: str) -> None:
             f"trained; use {' or '.join(map(repr, allowed))}"
         )
     if plan.phase.settings.server_training and rule not in ("global", "ema"):
-        default = "" if plan.phase.settings.eval_model else f", the default of '{name}',"
+        default = f", the default of '{name}'," if rule == plan.algorithm.default_eval_model else ""
         raise ScenarioError(
             f"{where}.server_training: trains the global model, but eval_model = '{rule}'{default} evaluates a "
             "different one; use eval_model = 'global'"
