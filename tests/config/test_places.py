@@ -47,7 +47,6 @@ def test_a_base_and_the_command_line_change_single_keys() -> None:
         ({"classes": {"places": [[5, 9], [0, 6]]}}, r"places: the ranges \[0, 6\] and \[5, 9\] overlap"),
         ({"classes": {"places": [[0, 4]], "draw": 5}}, r"draw: 5 classes cannot be drawn from 4 places"),
         ({"classes": {"places": [[0, 4]], "draw": 0}}, r"data\.classes\.draw: "),
-        ({"classes": {"places": [[0, 4]], "of": 5}}, r"data\.classes\.of: unknown key"),
         ({"classes": {"places": [[0, 4]], "order_seed": -1}}, r"data\.classes\.order_seed: "),
         ({"owners": {"places": [[0, 4]], "of": 3}}, r"data\.owners: places: the last range ends at 4, beyond of = 3"),
         ({"owners": {"places": [[0, 4]]}, "partition": "iid"}, r"data\.owners: has no effect with partition 'iid'"),

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import copy
-import re
 from typing import Any
 
 import pydantic
 import pytest
-import torch
 
 from rayfl.algorithms.building import with_algorithm_defaults
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
 from rayfl.config.renamed import RENAMED
-from rayfl.config.section import Section
 from rayfl.config.validation import annotation_at
 from rayfl.errors import ScenarioError
-from rayfl.registry import check_options
 
 TABLES: dict[str, Any] = {
     "data": {"name": "femnist"},
@@ -28,6 +24,10 @@ TABLES: dict[str, Any] = {
         {"name": "second", "rounds": 2, "cohort": 3},
     ],
 }
+NEAREST = "did you mean 'fedavg' or 'qfedavg' or 'fedavgm'?"
+NOT_NORMAL = {"mean": [0.5], "std": [0.0]}
+SCHEDULES = "'parallel', 'relay', 'buffered', 'asynchronous', 'local' or 'central', or 'package.module:object'"
+EVALUATION = "bank, batch_size, client_model, clients, every, headline, metrics, over_clients, per_client, personalize"
 COHORT = (
     "allowed are a number of clients (1, 2, ...), a share of them (0.0 < share <= 1.0), "
     "{ bernoulli = probability }, { by_size = number }, { explicit = [[client, ...], ...] }, or { sampler = name, ... }"
@@ -46,38 +46,39 @@ def message_for(path: str, value: Any) -> str:
     ("path", "value", "message"),
     [
         ("seed", -1, "seed: must be greater than or equal to 0 (got -1)"),
-        ("phases.0.rounds", -1, "phases.first.rounds: must be greater than or equal to 0 (got -1)"),
-        ("data.clients", 0, "data.clients: must be greater than 0 (got 0)"),
-        ("phases.0.local.lr", 0, "phases.first.local.lr: must be greater than 0 (got 0)"),
-        ("phases.0.local.lr_decay", 1.5, "phases.first.local.lr_decay: must be less than or equal to 1 (got 1.5)"),
         ("phases.0.local.momentum", 1, "phases.first.local.momentum: must be less than 1 (got 1)"),
         ("phases.0.local.lr", float("nan"), "phases.first.local.lr: must be a finite number (got nan)"),
         (
-            "phases.1.schedule",
-            "ring",
-            "phases.second: schedule must be 'parallel', 'relay', 'buffered', 'asynchronous', 'local'",
+            "phases.0.local.lr",
+            10**40,
+            f"phases.first.local.lr: must be at most 3.4e38 in magnitude, the largest float32 (got {10**40})",
         ),
-        ("phases.1.cohort", 0, f"phases.second.cohort: {COHORT} (got 0)"),
-        ("phases.1.cohort", 1.5, f"phases.second.cohort: {COHORT} (got 1.5)"),
-        ("phases.1.cohort", "all", f"phases.second.cohort: {COHORT} (got 'all')"),
         ("phases.1.cohort", True, f"phases.second.cohort: {COHORT} (got True)"),
-        ("phases.1.cohort", {"bernoulli": 0}, f"phases.second.cohort: {COHORT}"),
-        ("phases.1.cohort", {"explicit": [[]]}, f"phases.second.cohort: {COHORT}"),
-        ("phases.1.cohort", {"explicit": []}, f"phases.second.cohort: {COHORT}"),
+        ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
+        (
+            "data.normalize",
+            {"mean": [0.5], "std": [0.0]},
+            "data.normalize: mean and std need one value per channel, std above 0",
+        ),
+        ("phases.1.name", "first", "phases: two phases have the same name: first, first"),
+        ("phases", [], "phases: must not be empty (got [])"),
+        ("data", 3, "data: must be a table (got 3)"),
         (
             "phases.1.order",
             "fixed",
             "phases.second.order: has no effect with this schedule; leave it out (got 'fixed')",
         ),
-        ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
-        ("resources.gpus_per_host", 1.5, "resources: gpus_per_host above 1 must be a whole number"),
-        ("numerics.fraction_bits", 60, "numerics.fraction_bits: must be less than or equal to 48 (got 60)"),
-        ("data.normalize", {"mean": [0.5], "std": [0.0]}, "data.normalize: mean and std need one value per channel"),
-        ("data.normalize", {"mean": [0.5, 0.5], "std": [0.1]}, "data.normalize: mean and std need one value per"),
-        ("phases.1.name", "first", "two phases have the same name: first, first"),
-        ("phases", [], "phases: "),
-        ("data", 3, "data: must be a "),
-        ("phases.0.algorithm", "fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
+        ("phases.1.schedule", "ring", f"phases.second: schedule must be {SCHEDULES}"),
+        (
+            "phases.0.algorithm",
+            "fedavgg",
+            f"unknown algorithm 'fedavgg'; {NEAREST} (your own: 'package.module:object')",
+        ),
+        (
+            "phases.1.algorithm",
+            {"name": "fedavg", "wieghting": "size"},
+            "phases.second.algorithm.wieghting: unknown key; did you mean 'weighting' or 'aggregation'? (got 'size')",
+        ),
         (
             "phases.1.algorithm",
             {"name": "fedavg", "weighting": "size"},
@@ -85,95 +86,15 @@ def message_for(path: str, value: Any) -> str:
         ),
         (
             "phases.1.algorithm",
-            {"name": "fedavg", "wieghting": "uniform"},
-            "phases.second.algorithm.wieghting: unknown key; did you mean 'weighting' or 'aggregation'?",
-        ),
-        (
-            "phases.1.algorithm",
             {"name": "tests.user_code:CautiousServer"},
             "phases.second.algorithm.server_lr: is missing",
         ),
-        (
-            "phases.1.algorithm",
-            {"name": "tests.user_code:CautiousServer", "server_lr": 0},
-            "phases.second.algorithm.server_lr: must be greater than 0 (got 0)",
-        ),
+        ("evaluation.zzz", 1, f"evaluation.zzz: unknown key; known: {EVALUATION}, samples (got 1)"),
     ],
 )
-def test_wrong_values_are_told_with_path_and_what_is_allowed(path: str, value: Any, message: str) -> None:
-    assert message in message_for(path, value)
-
-
-def sections(kind: type[Section] = Section) -> list[type[Section]]:
-    return [kind, *(inner for derived in kind.__subclasses__() for inner in sections(derived))]
-
-
-def errors_of(section: type[Section], key: str, value: Any) -> list[str]:
-    with pytest.raises(pydantic.ValidationError) as caught:
-        section.model_validate({key: value})
-    return [error["msg"] for error in caught.value.errors() if error["loc"][:1] == (key,)]
-
-
-@pytest.mark.parametrize("number", [True, [True], {"a": True}], ids=["true", "list", "table"])
-def test_no_key_takes_a_boolean_for_a_number(number: Any) -> None:
-    """Pydantic would take it for 1: one round, a learning rate of 1."""
-    checked = set()
-    for section in sections():
-        for key, field in section.model_fields.items():
-            allowed = set(re.findall(r"\w+", str(field.annotation)))
-            if not allowed & {"int", "float"} or allowed & {"bool", "Any"}:
-                continue
-            assert errors_of(section, key, number), f"{section.__name__}.{key}"
-            checked.add(key)
-    assert {"rounds", "seed", "lr", "steps", "clients", "every"} <= checked
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("phases.0.local.lr", 1e300),
-        ("phases.0.local.lr", 10**40),
-        ("phases.0.local.weight_decay", 1e39),
-        ("phases.0.local.clip_norm", 1e39),
-        ("phases.0.local.module_lr", {"head": 1e39}),
-        ("phases.1.algorithm", {"name": "fedavg", "server_optimizer": {"name": "sgd", "lr": 1e39}}),
-        ("phases.1.algorithm", {"name": "fedprox", "mu": 1e39}),
-    ],
-)
-def test_a_number_beyond_float32_is_one_line_with_its_key(path: str, value: Any) -> None:
-    """PyTorch raised "value cannot be converted to type float without overflow" in a client update."""
-    message = message_for(path, value)
-    assert "must be at most 3.4e38 in magnitude, the largest float32" in message
-    assert message.startswith(path.replace("phases.0", "phases.first").replace("phases.1", "phases.second"))
-    assert "\n" not in message
-
-
-def test_an_option_of_an_optimizer_beyond_float32_is_one_line_with_its_key() -> None:
-    with pytest.raises(ScenarioError, match=r"^here\.eps: must be at most 3\.4e38 in magnitude, .* \(got 1e\+39\)$"):
-        check_options(torch.optim.Adam, {"eps": 1e39}, ["params"], "here")
-
-
-@pytest.mark.parametrize(
-    ("path", "nearest"),
-    [
-        ("sed", "seed"),
-        ("data.sourse", "source"),
-        ("phases.first.cohorts", "cohort"),
-        ("phases.second.local.batchsize", "batch_size"),
-        ("evaluation.evry", "every"),
-        ("resources.host", "hosts"),
-        ("numerics.thread", "threads"),
-    ],
-)
-def test_an_unknown_key_offers_the_nearest(path: str, nearest: str) -> None:
-    assert f"{path}: unknown key; did you mean '{nearest}'" in message_for(path, 1)
-
-
-def test_an_unknown_key_without_a_near_one_lists_what_there_is() -> None:
-    assert (
-        "evaluation.zzz: unknown key; known: bank, batch_size, client_model, clients, every, headline, metrics"
-        in message_for("evaluation.zzz", 1)
-    )
+def test_what_is_said_about_a_wrong_value_word_for_word(path: str, value: Any, message: str) -> None:
+    """One text of each kind; the contracts over all keys check only their shape."""
+    assert message_for(path, value) == message
 
 
 @pytest.mark.parametrize(
