@@ -245,7 +245,6 @@ UNIFORM = {"name": "fedavg", "weighting": "uniform"}
             UNIFORM | {"aggregation": {"name": "krum", "select": 7}},
             ".aggregation: select = 7 of 7 clients is the mean of all; select fewer",
         ),
-        ({"name": "feddyn", "aggregation": "median"}, ".aggregation: unknown key"),
     ],
 )
 def test_nonsense_is_rejected_before_the_start(algorithm: dict[str, Any], complaint: str) -> None:

@@ -1,4 +1,4 @@
-"""What an algorithm cannot work with is told before anything starts: hyper-parameters, networks that lack something."""
+"""What an algorithm cannot work with is told before anything starts: networks and data that lack something."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from rayfl.local import TrainingBatch
 from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
-UNKNOWN = "unknown key; known:"
 FOREIGN = "tests.user_code:Linear"
 """A network that declares nothing."""
 
@@ -25,96 +24,6 @@ def failure(algorithm: str | dict[str, Any], setting: Setting = PLAIN, **changes
     with pytest.raises(ScenarioError) as caught:
         prepared(algorithm, setting, **changes)
     return str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "option", "value", "complaint"),
-    [
-        ("fedavg", "server_lr", 0, "is now called phases.federated.algorithm.server_optimizer.lr"),
-        ("fedavg", "weighting", "sizes", "must be 'samples' or 'uniform' (got 'sizes')"),
-        ("fedavg", "buffers", "drop", "must be 'average', 'keep' or 'reset' (got 'drop')"),
-        ("fedavgm", "lr", 0, "must be greater than 0 (got 0)"),
-        ("fedavgm", "momentum", 1.0, "must be less than 1 (got 1.0)"),
-        ("fedavgm", "momentum", -0.1, "must be greater than or equal to 0 (got -0.1)"),
-        ("fedadagrad", "beta_2", 0.5, "unknown key; did you mean 'beta_1'?"),
-        ("fedadam", "tau", 0, "must be greater than 0 (got 0)"),
-        ("fedadam", "beta_1", 1, "must be less than 1 (got 1)"),
-        ("fedyogi", "beta_2", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedprox", "mu", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedprox", "mu", float("nan"), "must be a finite number (got nan)"),
-        (
-            "fedprox",
-            "proximal",
-            1,
-            f"{UNKNOWN} aggregation, buffers, mu, penalties, server_optimizer, weighting",
-        ),
-        ("scaffold", "option", "III", "must be 'I' or 'II' (got 'III')"),
-        ("scaffold", "correction", "loss", "must be 'gradient' or 'step' (got 'loss')"),
-        ("moon", "tau", 0, "must be greater than 0 (got 0)"),
-        ("moon", "mu", -5, "must be greater than or equal to 0 (got -5)"),
-        ("moon", "first", "last", "must be 'skip', 'initial' or 'random' (got 'last')"),
-        ("feddyn", "alpha", 0, "must be greater than 0 (got 0)"),
-        ("feddyn", "report", "all", "is now called phases.federated.eval_model"),
-        ("feddyn", "penalty", "loss", "must be 'gradient' or 'decay' (got 'loss')"),
-        ("feddyn", "weighting", "samples", "unknown key; known: alpha, buffers, penalties, penalty, scale_alpha"),
-        ("fedexp", "epsilon", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedexp", "decay", 0, "must be greater than 0 (got 0)"),
-        ("fedexp", "decay", 1.1, "must be less than or equal to 1 (got 1.1)"),
-        ("fedexp", "form", "scaffold", "must be 'paper', 'code', 'feddecorr' or 'fedbug' (got 'scaffold')"),
-        ("feddecorr", "beta", -0.1, "must be greater than or equal to 0 (got -0.1)"),
-        ("feddecorr", "scaling", "batch", "must be 'correlation' or 'code' (got 'batch')"),
-        ("fednova", "rho", 0.9, f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting"),
-        ("qfedavg", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("qfedsgd", "q", -1, "must be greater than or equal to 0 (got -1)"),
-        ("fedmeta", "variant", "reptile", "must be 'maml' or 'meta_sgd' (got 'reptile')"),
-        ("fedmeta", "order", "second", "must be 'first' or 'exact' (got 'second')"),
-        ("fedmeta", "meta_lr", 0, "must be greater than 0 (got 0)"),
-        ("fedmeta", "query_share", 1.0, "must be less than 1 (got 1.0)"),
-        ("fedmeta", "split", "never", "must be 'client' or 'round' (got 'never')"),
-        ("perfedavg", "variant", "exact", "must be 'first_order' or 'hessian_free' (got 'exact')"),
-        ("perfedavg", "inner_lr", 0, "must be greater than 0 (got 0)"),
-        ("perfedavg", "delta", -1, "must be greater than 0 (got -1)"),
-        (
-            "fedbabu",
-            "head",
-            "read_out",
-            f"{UNKNOWN} aggregation, buffers, penalties, server_optimizer, weighting",
-        ),
-    ],
-)
-def test_hyper_parameters_are_named_with_what_is_allowed(name: str, option: str, value: Any, complaint: str) -> None:
-    message = failure({"name": name, option: value})
-    assert message.startswith("phases.")
-    assert f".algorithm.{option}: {complaint}" in message
-
-
-@pytest.mark.parametrize("name", ["feddyn", "fedexp", "qfedavg", "qfedsgd"])
-def test_algorithms_with_their_own_server_step_have_no_server_optimizer_to_set(name: str) -> None:
-    """FedDyn's server goes to the mean and to the clients' corrections: a rate that is never read must not pass."""
-    options = {"name": name, "server_optimizer": {"name": "sgd", "lr": 0.5}}
-    assert ".algorithm.server_optimizer: unknown key" in failure(options, RATE if name == "qfedsgd" else PLAIN)
-
-
-def test_which_model_is_evaluated_is_one_of_five() -> None:
-    allowed = "'global', 'average', 'participants', 'all' or 'ema'"
-    assert f"phases.federated.eval_model: must be {allowed} (got 'server')" in failure(
-        "feddyn", phase={"eval_model": "server"}
-    )
-
-
-@pytest.mark.parametrize(
-    ("phase", "complaint"),
-    [
-        ({"ema_decay": 0.9}, "ema_decay has no effect without eval_model = 'ema'; leave it out"),
-        ({"eval_model": "ema", "ema_decay": 1.0}, "phases.federated.ema_decay: must be less than 1 (got 1.0)"),
-        (
-            {"schedule": "relay", "ema_decay": 0.9},
-            "phases.federated.ema_decay: has no effect with this schedule; leave it out",
-        ),
-    ],
-)
-def test_the_decay_of_a_moving_average_is_named(phase: dict[str, Any], complaint: str) -> None:
-    assert complaint in failure("fedavg", phase=phase)
 
 
 NO_HEAD = (
@@ -160,64 +69,10 @@ def test_something_must_be_left_to_train() -> None:
             ["dropout"],
             "phase 'federated' (fedavg): train: module 'dropout' of model TanhNet has no parameters to train",
         ),
-        (
-            "feet",
-            "phases.federated.train: must be 'all', 'head', 'body', or a list of names of the network's modules",
-        ),
-        (
-            [],
-            "phases.federated.train: must be 'all', 'head', 'body', or a list of names of the network's modules",
-        ),
     ],
 )
 def test_only_parts_of_the_network_can_train(train: Any, complaint: str) -> None:
     assert complaint in failure("fedavg", phase={"train": train})
-
-
-RATE_READ = "lr, lr_decay, lr_decay_from, lr_drop, lr_drops, round_schedule"
-META_SGD = {"name": "fedmeta", "variant": "meta_sgd"}
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "local", "reason"),
-    [
-        ("fedmeta", {"momentum": 0.9}, "clients of 'fedmeta' do not train"),
-        (META_SGD, {"epochs": 2}, "clients of 'fedmeta' do not train"),
-        (META_SGD, {"lr_decay": 0.9}, "with these options, 'fedmeta' reads only lr"),
-        *(
-            (
-                "perfedavg",
-                local,
-                f"with these options, 'perfedavg' reads only batch_size, epochs, {RATE_READ}, steps",
-            )
-            for local in (
-                {"momentum": 0.9},
-                {"weight_decay": 0.1},
-                {"clip_norm": 1.0},
-                {"optimizer": "adam"},
-                {"unfreeze": {"share": 0.5}},
-                {"precision": "bf16"},
-                {"sample_weights": "inverse_frequency"},
-                {"lr_schedule": "cosine"},
-                {"drop_last": True},
-                {"shuffle": False},
-                {"accumulate": 2},
-            )
-        ),
-    ],
-    ids=str,
-)
-def test_options_of_local_training_that_meta_learning_does_not_read_are_rejected(
-    algorithm: Any, local: dict[str, Any], reason: str
-) -> None:
-    ((key, _),) = local.items()
-    message = failure(algorithm, Setting(local=local))
-    assert message == f"phases.federated.local.{key}: has no effect: {reason}; leave it out"
-
-
-def test_a_difference_that_is_never_taken_has_no_step() -> None:
-    message = failure({"name": "perfedavg", "delta": 0.01})
-    assert "delta has no effect with variant = 'first_order'; leave it out" in message
 
 
 @pytest.mark.parametrize(("name", "setting"), [("fedmeta", RATE), ("perfedavg", PLAIN)])
@@ -249,15 +104,6 @@ def test_participants_of_an_exchange_must_be_known_words(asked: Any, monkeypatch
     assert failure("fedavg") == (
         "phases.federated.algorithm: FedAvg.asks() must return, for each exchange of a round, one of "
         f"'cohort', 'server', 'host', not {asked!r}"
-    )
-
-
-@pytest.mark.parametrize("name", ["fedmeta", "qfedsgd"])
-def test_losses_of_a_training_that_is_not_done_choose_no_clients(name: str) -> None:
-    cohort = {"cohort": {"sampler": "power_of_choice", "clients": 2, "candidates": 4}}
-    assert failure(name, RATE, phase=cohort) == (
-        f"phases.federated.cohort: 'power_of_choice' reads training losses, and clients of '{name}' do not train; use "
-        "another cohort"
     )
 
 
@@ -327,25 +173,3 @@ def test_the_codes_schedule_needs_a_step_for_every_unit_of_the_shortest_client_u
     prepared("fedavg", PLAIN.with_local(epochs=3, unfreeze={"share": 1.0, "schedule": "code"}))
     prepared("fedavg", PLAIN.with_local(unfreeze={"share": 1.0, "schedule": "code", "units": "halves"}))
     prepared("fedavg", PLAIN.with_local(unfreeze={"share": 0.1, "schedule": "paper"}))
-
-
-@pytest.mark.parametrize(
-    ("local", "complaint"),
-    [
-        ({"fixed_last": 1}, "fixed_last: is now called phases.federated.train"),
-        ({"unfreeze": {}}, "unfreeze.share: is missing"),
-        ({"unfreeze": {"share": 1.5}}, "unfreeze.share: must be less than or equal to 1 (got 1.5)"),
-        ({"unfreeze": {"share": -0.1}}, "unfreeze.share: must be greater than or equal to 0"),
-        (
-            {"unfreeze": {"share": 0.5, "order": "sideways"}},
-            "unfreeze.order: must be 'bottom_up' or 'top_down' (got 'sideways')",
-        ),
-        (
-            {"unfreeze": {"share": 0.5, "schedule": "linear"}},
-            "unfreeze.schedule: must be 'paper' or 'code' (got 'linear')",
-        ),
-        ({"unfreeze": {"share": 0.5, "period": 3}}, "unfreeze.period: unknown key"),
-    ],
-)
-def test_wrong_options_of_local_training_are_rejected(local: dict[str, Any], complaint: str) -> None:
-    assert f".local.{complaint}" in failure("fedavg", PLAIN.with_local(**local))

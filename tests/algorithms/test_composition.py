@@ -23,7 +23,7 @@ from tests.algorithms.reference import (
     rounds,
     sizes,
 )
-from tests.algorithms.scene import EVERYTHING, PLAIN, RATE, SEED, Setting, prepared, trained
+from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared, trained
 
 GENERAL: dict[str, dict[str, Any]] = {
     "fedprox": {"penalties": [{"name": "proximal", "mu": 0.4}]},
@@ -155,71 +155,10 @@ NO_RELAY = "cannot run in a relay"
 LOCAL_ONLY = "has no effect in a relay, which has only a local objective; leave it out"
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "complaint"),
-    [
-        (
-            "scaffold",
-            f"phases.p: 'scaffold' {NO_RELAY}: its control variates need a server; use it in a parallel phase",
-        ),
-        (
-            "feddyn",
-            f"phases.p: 'feddyn' {NO_RELAY}: its dual vectors need a server; use it in a parallel phase",
-        ),
-        (
-            "qfedavg",
-            f"phases.p: 'qfedavg' {NO_RELAY}: its weights need the losses of a cohort; use it in a parallel phase",
-        ),
-        (
-            "qfedsgd",
-            f"phases.p: 'qfedsgd' {NO_RELAY}: its weights need the losses of a cohort; use it in a parallel phase",
-        ),
-        (
-            "fedmeta",
-            f"phases.p: 'fedmeta' {NO_RELAY}: its meta-gradients are averaged by a server; use it in a parallel phase",
-        ),
-        (
-            {"name": "moon", "first": "initial"},
-            "phases.p: 'moon' cannot read the phase's first model in a relay, since only a server sends it",
-        ),
-        ("fedadam", f"phases.p.algorithm.server_optimizer: {LOCAL_ONLY}"),
-        (
-            {"name": "fedavg", "server_optimizer": {"name": "sgd", "lr": 0.5}},
-            f"phases.p.algorithm.server_optimizer: {LOCAL_ONLY}",
-        ),
-        ({"name": "fedavg", "weighting": "uniform"}, f"phases.p.algorithm.weighting: {LOCAL_ONLY}"),
-        ({"name": "perfedavg", "weighting": "samples"}, f"phases.p.algorithm.weighting: {LOCAL_ONLY}"),
-        ({"name": "fedexp", "form": "code"}, f"phases.p.algorithm.form: {LOCAL_ONLY}"),
-    ],
-    ids=str,
-)
-def test_a_relay_refuses_what_only_a_server_could_do(algorithm: Any, complaint: str) -> None:
-    assert refusal(algorithm=algorithm) == complaint
-
-
 @pytest.mark.parametrize("key", [{"eval_model": "all"}, {"transforms": ["top_k"]}], ids=str)
 def test_a_relay_has_no_answers_to_transform_and_one_model_only(key: dict[str, Any]) -> None:
     (name,) = key
     assert refusal(**key).startswith(f"phases.p.{name}: has no effect with this schedule; leave it out")
-
-
-@pytest.mark.parametrize(
-    "local", [{"epochs": 2}, {"momentum": 0.9}, {"clip_norm": 1.0}, {"batch_size": 8}, {"precision": "bf16"}], ids=str
-)
-def test_qfedsgd_refuses_options_of_a_training_that_it_does_not_do(local: dict[str, Any]) -> None:
-    ((key, _),) = local.items()
-    assert refusal("parallel", algorithm="qfedsgd", local={"lr": 0.1, **local}) == (
-        f"phases.p.local.{key}: has no effect: clients of 'qfedsgd' do not train; leave it out"
-    )
-
-
-@pytest.mark.parametrize("rule", ["participants", "all"])
-def test_qfedsgd_has_no_trained_models_to_evaluate(rule: str) -> None:
-    assert refusal("parallel", algorithm="qfedsgd", eval_model=rule) == (
-        f"phases.p.eval_model: '{rule}' needs trained models, but clients of 'qfedsgd' do not train"
-    )
-    for other in ("global", "average"):
-        prepared("qfedsgd", RATE, phase={"eval_model": other})
 
 
 def test_two_penalties_that_would_overwrite_each_others_state_are_rejected() -> None:

@@ -263,11 +263,6 @@ def test_impossible_settings_are_rejected_before_the_start() -> None:
     assert refusal(coprefl(), Setting(((3,),), local=PLAIN.local)) == (
         "phases.federated.algorithm.gamma: the loss of a single participant has no variance; use a larger cohort"
     )
-    for rule in ("participants", "all", "average"):
-        assert refusal(coprefl(), phase={"eval_model": rule}) == (
-            f"phases.federated.eval_model: '{rule}' misses the steps that the server of 'coprefl' takes after the "
-            "clients have trained; use 'global' or 'ema'"
-        )
     assert "buffers = 'keep' needs queries of clients" in refusal(coprefl(queries="server", buffers="keep"))
     short = PLAIN.with_local(batch_size=1, epochs=1, unfreeze={"share": 1.0, "schedule": "code"})
     prepared("fedavg", short)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from rayfl.engine.state_store import MemoryStore
-from rayfl.errors import ScenarioError
 from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
@@ -85,14 +84,3 @@ def test_personal_models_depend_neither_on_hosts_nor_cost_traffic() -> None:
         _, events = run_on_hosts(prepared(name, PLAIN)[0], 1)
         traffic.append([event.traffic for event in events if isinstance(event, RoundDone)])
     assert traffic[0] == traffic[1]
-
-
-@pytest.mark.parametrize(
-    ("options", "phase", "complaint"),
-    [
-        ({}, {"schedule": "relay"}, r"'ditto' cannot run in a relay: its personal models are trained beside the"),
-    ],
-)
-def test_bad_input_is_named(options: dict[str, Any], phase: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ScenarioError, match=complaint):
-        prepared({"name": "ditto", **options}, PLAIN, phase)

@@ -103,12 +103,6 @@ def test_fednova_and_fedavg_still_send_batch_norm() -> None:
         ({"buffers": "keep"}, {}, {}, "phases.federated.algorithm: buffers has no effect where clients keep a part"),
         (
             {},
-            {"schedule": "relay"},
-            {},
-            "'fedbn' cannot run in a relay: its clients keep a part of the model",
-        ),
-        (
-            {},
             {},
             {"model": "tests.algorithms.scene:TanhNet"},
             r"phase 'federated' \(fedbn\) needs batch norm, and model TanhNet has none; use 'fedavg'",

@@ -104,7 +104,6 @@ def test_with_privacy_of_samples_both_trainings_of_fedrep_are_charged() -> None:
     [
         ({"keeps": "all"}, {}, {}, r"phases.federated.algorithm.keeps: with 'all' there is nothing to share"),
         ({"keeps": ["neck"]}, {}, {}, r"phases.federated.algorithm.keeps: model TanhNet has no module 'neck'"),
-        ({}, {"schedule": "relay"}, {}, r"'fedper' cannot run in a relay: its clients keep a part of the model"),
         ({}, {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0}}, {}, r"noise would also fall on"),
     ],
 )

@@ -187,8 +187,6 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     [
         ({"algorithm": {"local_clusters": 11}}, "algorithm.local_clusters: 11 clusters .* rows of a memory of 10"),
         ({"task": {"memory": 30}}, "task.memory: client 0 trains on 24 samples .* too few to fill a memory of 30"),
-        ({"local": {"dp": PRIVATE}}, "is not available with 'orchestra': its clients send centroids"),
-        ({"phase": {"eval_model": "all"}}, "eval_model: 'all' misses the steps that the server of 'orchestra' takes"),
     ],
 )
 def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message: str) -> None:
