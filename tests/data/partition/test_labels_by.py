@@ -183,7 +183,6 @@ def test_labels_by_raises_if_the_partition_reads_no_classes(partition: str) -> N
             r"data\.labels_by\.index: is 5, but labels have 5 entries, numbered from 0",
         ),
         ("topics", "column", r"data\.labels_by: needs index"),
-        ("prices", {"name": "quantiles", "bin": 3}, r"data\.labels_by\.bin: not an option"),
         ("prices", "quantile", "unknown way to make classes of labels 'quantile'; did you mean 'quantiles'"),
         ("prices", f"{HERE}:X", "is an object of type ndarray"),
         ("prices", f"{HERE}:floats", r"returned float32\[300\] for 300 labels; .*with all training labels"),

@@ -284,26 +284,11 @@ def given_by_rayfl(**changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("dirichlet", {"beta": float("nan")}, r"data\.partition\.beta: must be a finite number \(got nan\)"),
-        ("dirichlet", {"beta": float("inf")}, r"data\.partition\.beta: must be a finite number \(got inf\)"),
-        ("dirichlet", {"beta": "0.1"}, r"data\.partition\.beta: must be a valid number \(got '0\.1'\)"),
-        ("dirichlet", {}, r"data\.partition: needs beta"),
         (
             "dirichlet",
             {"beta": 1, "min_size": 21},
             r"data\.partition\.min_size: 5 clients of at least 21 rows need",
         ),
-        ("dirichlet", {"alpha": 1}, r"data\.partition\.alpha: not an option"),
-        ("dirichlet_plain", {"alpha": True}, r"data\.partition\.alpha: must be a valid number \(got True\)"),
-        ("dirichlet_per_client", {}, r"data\.partition: needs alpha"),
-        (
-            "dirichlet_per_client_unequal",
-            {"alpha": "many"},
-            r"data\.partition\.alpha: must be a valid number",
-        ),
-        ("iid", {"per_class": 1}, r"data\.partition\.per_class: must be a valid boolean \(got 1\)"),
-        ("by_domain", {"each": 2}, r"data\.partition\.each: not an option"),
-        ("shards", {"shards_per_client": 1.5}, r"data\.partition\.shards_per_client: must be a valid integer"),
     ],
 )
 def test_a_bad_option_is_named_by_key(name: str, options: dict[str, Any], message: str) -> None:

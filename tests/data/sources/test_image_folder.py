@@ -216,7 +216,6 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         ({"domains": ["photos"]}, r"data\.options\.domains: no domain 'photos'; did you mean 'photo'\?"),
         ({"domains": []}, r"data\.options\.domains: "),
         ({"test_share": 1.0}, r"data\.options\.test_share: .*less than 1"),
-        ({"sise": 3}, r"data\.options\.sise: not an option .*did you mean 'size'"),
     ],
 )
 def test_impossible_options_raise(tmp_path: Path, options: dict[str, Any], message: str) -> None:
