@@ -83,14 +83,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     ({"dp": local(delta=None)}, r"phases.hidden.dp.delta: its default"),
     ({"dp": central(delta=0.2)}, r"phases.hidden.dp.delta: 0.2 is above 0.065, 1 / M\^1.1 of M = 12 clients"),
-    ({"algorithm": "fedavg", "dp": central()}, "'fedavg' does not hide clients: .*use weighting = 'uniform'"),
-    ({"algorithm": "fednova", "dp": central()}, "'fednova' does not hide clients: .*numbers of steps.*local.steps"),
-    ({"algorithm": "qfedavg", "dp": central()}, "'qfedavg' does not hide clients: the largest loss"),
-    (
-        {"algorithm": "qfedsgd", "local": {"lr": 0.1}, "dp": local()},
-        "'qfedsgd' does not hide clients: the largest loss",
-    ),
-    ({"algorithm": "coprefl", "dp": central()}, "'coprefl' does not hide clients: .*no single norm bound"),
     ({"algorithm": {"name": "feddyn", "scale_alpha": True}, "dp": central()}, "use scale_alpha = false"),
     ({"algorithm": {"name": "fedexp", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
     ({"algorithm": {"name": "perfedavg", "weighting": "samples"}, "dp": central()}, "use weighting = 'uniform'"),
@@ -102,31 +94,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
         {"algorithm": f"{__name__}:Telling", "dp": central()},
         r"Telling does not declare what its clients release; define releases\(\)",
     ),
-    ({"eval_model": "all", "dp": central()}, "eval_model: 'all' is a mean of models that dp hides"),
-    (
-        {"algorithm": {"name": "fedmeta"}, "local": {"lr": 0.1}, "eval_model": "all", "dp": central()},
-        "eval_model: 'all' is a mean of models|eval_model: 'all' needs trained models",
-    ),
-    (
-        {"cohort": {"by_size": 3}, "dp": central()},
-        "cohort: by_size draws clients by their numbers of samples, which dp must hide",
-    ),
-    ({"cohort": {"by_size": 3}, "dp": local()}, "cohort: by_size draws clients .*use { bernoulli = probability }"),
     ({"cohort": {"sampler": f"{__name__}:FirstFew"}, "dp": local()}, "no account covers clients that the sampler"),
-    (RELAY | {"order": "no_repeat", "dp": local()}, "order: with 'no_repeat' .*use 'sampled'"),
-    (
-        {"transforms": ["top_k"], "dp": local()},
-        "'top_k' saves nothing with noise .*use dp.level = 'central'",
-    ),
-    ({"dp": local(accountant="rdp")}, "dp.accountant: has no effect with level = 'local'"),
     ({"dp": central(accountant="prv")}, "dp.accountant: 'prv' does not cover .*without_replacement; use 'rdp'"),
     (
         {"cohort": {"explicit": [[0, 1]]}, "dp": central(accountant="rdp")},
         "'rdp' does not cover this run's cohorts, none; leave it out: epsilon is exact",
-    ),
-    (
-        {"cohort": {"bernoulli": 0.3}, "report": ["divergence"], "dp": central()},
-        "report: 'divergence' needs participants",
     ),
     ({"dp": local(clip_norm={"quantile": 0.5})}, "needs level = 'central': the server adapts it"),
     (

@@ -36,76 +36,6 @@ def refusal(
     return line
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "reason"),
-    [
-        ("moon", "its penalty 'contrastive' depends on the whole batch, .*leave it out"),
-        ("feddecorr", "its penalty 'decorrelation' depends on the whole batch"),
-        ({"name": "fedavg", "penalties": ["proximal", "decorrelation"]}, "its penalty 'decorrelation'"),
-        ("qfedavg", "powers of clients' losses"),
-        ("qfedsgd", "powers of clients' losses"),
-        ("fedmeta", "Hessian-vector products .*; use order = 'first'"),
-        ({"name": "fedmeta", "variant": "meta_sgd"}, "Hessian-vector products .*; use order = 'first'"),
-    ],
-    ids=str,
-)
-def test_an_algorithm_that_leaks(algorithm: Any, reason: str) -> None:
-    name = algorithm if isinstance(algorithm, str) else algorithm["name"]
-    local = {"lr": 0.1}
-    line = refusal(local=local, algorithm=algorithm)
-    assert line.startswith(f"phases.private.local.dp: is not available with '{name}'")
-    with pytest.raises(AssertionError, match=reason):
-        raise AssertionError(line)
-
-
-@pytest.mark.parametrize(
-    ("local", "key", "remedy"),
-    [
-        ({"sample_weights": "inverse_frequency"}, "sample_weights", "leave it out"),
-        ({"accumulate": 2, "batch_size": 2}, "accumulate", "use a larger batch_size"),
-        ({"drop_last": True}, "drop_last", "leave it out"),
-        ({"precision": "bf16"}, "precision", "leave it out"),
-        ({"shuffle": False}, "shuffle", "leave it out"),
-    ],
-    ids=str,
-)
-def test_a_training_option_that_cannot_be_combined_with_it(local: dict[str, Any], key: str, remedy: str) -> None:
-    line = refusal(local=local)
-    assert line.startswith(f"phases.private.local.{key}: cannot be combined with dp: ")
-    assert remedy in line
-
-
-@pytest.mark.parametrize(
-    ("dp", "key", "what"),
-    [
-        ({"secure": True, "noise_multiplier": 0}, "secure", "has no effect without noise"),
-        ({"augmentations": 4}, "augmentations", "has no effect without data.augment"),
-        ({"augmentations": 4, "physical_batch_size": 3}, "augmentations", "use a larger physical_batch_size"),
-    ],
-    ids=str,
-)
-def test_an_option_of_its_own_without_an_effect(dp: dict[str, Any], key: str, what: str) -> None:
-    line = refusal(dp)
-    assert line.startswith(f"phases.private.local.dp.{key}: ")
-    assert what in line
-
-
-@pytest.mark.parametrize("dp", [{"sampling": "shuffled"}, {"augmentations": 2}], ids=str)
-def test_options_of_training_where_nothing_trains(dp: dict[str, Any]) -> None:
-    scene = {**PICTURES, "data": {"name": "handwriting", "clients": 4, "augment": ["flip"]}}
-    line = refusal(dp, {"lr": 0.1}, scene, algorithm={"name": "fedmeta", "order": "first"})
-    assert line.startswith(
-        f"phases.private.local.dp.{next(iter(dp))}: has no effect: clients of 'fedmeta' do not train"
-    )
-
-
-def test_a_sampler_that_reads_losses() -> None:
-    cohort = {"sampler": "power_of_choice", "clients": 2, "candidates": 4}
-    line = refusal(cohort=cohort)
-    assert line.startswith("phases.private.cohort: 'power_of_choice' reads what clients report")
-    assert "use another cohort" in line
-
-
 class Contrast(Classification):
     """A task whose objective depends on the whole batch."""
 
@@ -417,17 +347,6 @@ def test_the_remedies_work_without_a_warning(kind: str, layer: str) -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"dp": DP}}
     model = {"name": f"{__name__}:{kind}", "layer": layer}
     assert prepared(**{**PEOPLE, "model": model}, phases=[phase]).protection.noise == [1.0]
-
-
-def test_evaluation_and_the_servers_training_are_not_private() -> None:
-    with pytest.raises(ScenarioError, match=r"evaluation.personalize.dp: .*only the experimenter sees.*leave it out"):
-        prepared(evaluation={"personalize": {"dp": DP}})
-    phase = {"name": "p", "rounds": 1, "cohort": 2, "server_training": {"dp": DP}}
-    data = {"name": "tests.algorithms.scene:people", "server_share": 0.2}
-    with pytest.raises(
-        ScenarioError, match=r"phases.p.server_training.dp: only the samples of clients are private.*leave it out"
-    ):
-        prepared(data=data, model=PEOPLE["model"], phases=[phase])
 
 
 def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
