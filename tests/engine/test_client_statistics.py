@@ -297,7 +297,6 @@ IID = {"name": f"{HERE}:blobs", "clients": 4, "partition": "iid"}
     ("evaluation", "data", "complaint"),
     [
         ({"over_clients": ["mean"]}, IID, r"evaluation\.over_clients needs test samples by client: .*data\.test_share"),
-        ({"over_clients": ["median"]}, SPLIT, r"evaluation\.over_clients\.0: must be 'mean', .* \(got 'median'\)"),
         ({"over_clients": ["mean", "mean"]}, SPLIT, r"evaluation\.over_clients: lists a statistic twice"),
         (
             {"over_clients": ["variance_corrected"], "headline": "loss"},

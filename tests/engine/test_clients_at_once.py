@@ -30,7 +30,7 @@ from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.models.network import Network
 from rayfl.planning.events import RoundDone
 from rayfl.planning.phase_plan import plan_phases
-from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, tables, without_clock
+from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables, without_clock
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench
 
@@ -211,18 +211,6 @@ def test_too_little_memory_for_a_group_names_the_clients_and_the_key(monkeypatch
     said = r"^clients \d+, \d+, \d+ trained at once on worker 0: the GPU ran .*; or lower numerics\.clients_at_once$"
     with pytest.raises(ResourceError, match=said):
         run_on_hosts(images(3, MLP), 1)
-
-
-def test_groups_where_nothing_can_be_stacked_are_rejected() -> None:
-    dp = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
-    private = FEDERATED | {"local": {"steps": 2, "batch_size": 8, "dp": dp}}
-    for phases in ([PRETRAIN], [PRETRAIN, private]):
-        made = Scenario.from_tables(tables(phases=phases, numerics={"clients_at_once": 2}))
-        with pytest.raises(ScenarioError, match=r"^numerics\.clients_at_once: 2 has no effect, .*; leave it out$"):
-            check_scenario(made)
-    check_scenario(Scenario.from_tables(tables(numerics={"clients_at_once": 2})))
-    with pytest.raises(ScenarioError, match=r"numerics\.clients_at_once"):
-        Scenario.from_tables(tables(numerics={"clients_at_once": 0}))
 
 
 def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> None:

@@ -85,9 +85,6 @@ def test_by_default_everybody_trains_in_every_round() -> None:
 @pytest.mark.parametrize(
     ("algorithm", "phase", "changes", "complaint"),
     [
-        ("scaffold", {}, {}, r"phases.federated: 'scaffold' cannot run in a local phase: its control variates need"),
-        ({"name": "fedavg", "weighting": "uniform"}, {}, {}, r"algorithm.weighting: has no effect in a local phase"),
-        ("fedavg", {"eval_model": "all"}, {}, r"phases.federated.eval_model: has no effect with this schedule"),
         ("fedavg", {}, {"evaluation": {"client_model": "global"}}, r"evaluation.client_model: 'global' scores a model"),
         ("fedavg", {}, {"evaluation": {"personalize": {}}}, r"evaluation: clients of phase 'federated' train alone .*"),
         ("fedavg", {}, {"evaluation": {"over_clients": ["pooled_mean"]}}, r"evaluation: clients of phase 'federated'"),

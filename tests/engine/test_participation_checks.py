@@ -61,11 +61,6 @@ def test_options_that_count_answers_need_devices(key: str) -> None:
             FAST,
             r"but \{ bernoulli = ... \} does not ask for a number of clients",
         ),
-        (
-            {"over_selection": 0.5, "cohort": 3},
-            FAST,
-            r"phases.federated.over_selection: must be greater than or equal to 1",
-        ),
         ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: at most 4 answers count in a round, fewer"),
         (
             {"schedule": "relay", "deadline_s": 3},
@@ -99,11 +94,6 @@ def test_options_that_count_answers_need_devices(key: str) -> None:
             {},
             {"availability": {"sessions": "x"}},
             r"participation: availability: sessions are intervals of virtual",
-        ),
-        (
-            {},
-            FAST | {"step_per_s": 3},
-            r"participation.step_per_s: unknown key; did you mean 'steps_per_s' or",
         ),
     ],
 )

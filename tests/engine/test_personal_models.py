@@ -159,11 +159,6 @@ def test_a_users_personal_model_of_another_length_is_named() -> None:
             {"evaluation": {"client_model": "personal", "personalize": {"lr": 0.1}}},
             r"evaluation: personalize trains the global model, and client_model = 'personal' scores other models",
         ),
-        (
-            "ditto",
-            {"evaluation": {"client_model": "own"}},
-            r"evaluation.client_model: must be 'global' or 'personal' \(got 'own'\)",
-        ),
     ],
 )
 def test_algorithms_without_personal_models_are_rejected(
