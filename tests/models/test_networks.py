@@ -279,16 +279,8 @@ def test_images_that_are_too_small_are_rejected_with_the_smallest_size(
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cnn_femnist", {"hidden": 0}, r"model\.hidden: must be greater than 0 \(got 0\)"),
-        ("cnn_femnist", {"widths": [32]}, r"model\.widths\.1: is missing"),
-        ("cnn_femnist", {"widths": [32, 1.5]}, r"model\.widths\.1: must be a valid integer.* \(got 1\.5\)"),
-        ("lenet5", {"hidden": 3}, r"model\.hidden: not an option of 'model'"),
-        ("resnet8", {"shortcut": "C"}, r"model\.shortcut: must be 'A' or 'B' \(got 'C'\)"),
-        ("resnet8", {"norm": "layer"}, r"model\.norm: must be 'batch' or 'group' \(got 'layer'\)"),
         ("resnet8", {"norm": "group", "groups": 3}, "model 'resnet8': groups = 3 does not divide its 16 channels"),
         ("resnet34", {"norm": "group", "groups": 3}, "model 'resnet34': groups = 3 does not divide its 64 channels"),
-        ("resnet18", {"stem": "mnist"}, r"model\.stem: must be 'imagenet' or 'cifar' \(got 'mnist'\)"),
-        ("char_lstm", {"biases": 0}, r"model\.biases: must be 1 or 2 \(got 0\)"),
         ("char_lstm", {}, r"model 'char_lstm': takes texts \(length,\), the data has inputs of shape \(28, 28, 1\)"),
     ],
 )
