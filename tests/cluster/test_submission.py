@@ -93,7 +93,7 @@ def until(condition: Any) -> None:
 def nothing_left() -> bool:
     free = ray.available_resources()
     names = [actor for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == "rayfl"]
-    return free.get("CPU") == CPUS and not any("group" in kind for kind in free) and not names
+    return free.get("CPU") == ray.cluster_resources()["CPU"] and not any("group" in kind for kind in free) and not names
 
 
 def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
