@@ -32,15 +32,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Moves tests that share a Ray cluster to the end, since a process joins one at most, and marks slow cases."""
+    """Begins with groups, each of which one process runs, so that others have work meanwhile.
+
+    Tests that share a Ray cluster come last, since a process joins one at a time.
+    """
     items.sort(key=lambda item: "ray_cluster" in getattr(item, "fixturenames", ()))
-    for item in items:
-        if item.get_closest_marker("quick_third"):
-            case = max(item.callspec.indices.values())  # type: ignore[attr-defined]
-            if (case + case // 3) % 3:  # not just every third, which would leave out values of a second parameter
-                item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,6 +48,7 @@ def test_own_arrays(run: Any) -> None:
     assert set(result.state_dict) == {"layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"}
 
 
+@pytest.mark.slow
 def test_a_hugging_face_data_set_from_disk(run: Any, tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="rayfl[huggingface] is not installed")
     from tests.researcher import flowers
@@ -64,6 +65,7 @@ def test_a_hugging_face_data_set_from_disk(run: Any, tmp_path: Path) -> None:
     assert last(result)["test_accuracy"] > 0.8
 
 
+@pytest.mark.slow
 def test_a_network_of_torchvision_with_weights_from_a_file(run: Any, tmp_path: Path) -> None:
     from torchvision.models import shufflenet_v2_x0_5
 
@@ -82,6 +84,7 @@ def test_a_network_of_torchvision_with_weights_from_a_file(run: Any, tmp_path: P
     assert result.state_dict["fc.weight"].shape == (3, 1024)
 
 
+@pytest.mark.slow
 def test_fedper(run: Any) -> None:
     scored = FLOWERS | {"evaluation": {"every": 2, "client_model": "personal", "over_clients": ["mean", "lowest_20"]}}
     ours = last(run(scored, overrides={"phases.0.algorithm": "fedper", "phases.0.cohort": 1.0}))
@@ -89,6 +92,7 @@ def test_fedper(run: Any) -> None:
     assert ours["test_accuracy_lowest_20"] <= ours["test_accuracy_mean"]
 
 
+@pytest.mark.slow
 def test_adamw_with_warm_up_in_bf16(run: Any) -> None:
     adamw = {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.01, "precision": "bf16", "batch_size": 16, "epochs": 2}
     adamw |= {"lr_schedule": {"name": "cosine", "warmup": 0.1}}
@@ -105,6 +109,7 @@ def test_regression(run: Any) -> None:
     assert last(run(scenario))["test_rmse"] < 0.15
 
 
+@pytest.mark.slow
 def test_text_whose_inputs_have_names(run: Any) -> None:
     scenario = {
         "data": {"name": "tests.researcher:reviews", "clients": 10, "partition": {"name": "dirichlet", "beta": 1.0}},
@@ -117,6 +122,7 @@ def test_text_whose_inputs_have_names(run: Any) -> None:
     assert row["test_macro_f1"] > 0.7
 
 
+@pytest.mark.slow
 def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import tomli_w
 
@@ -153,6 +159,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
         rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET, seeds=[5])
 
 
+@pytest.mark.slow
 def test_accuracy_of_clients_alone_and_of_one_machine_with_all_samples(run: Any) -> None:
     together, central = run(FLOWERS), run(FLOWERS, centralise=True)
     alone = run(FLOWERS, overrides={"phases.0.schedule": "local", "phases.0.cohort": 1.0})
@@ -176,6 +183,7 @@ def test_both_kinds_of_privacy(run: Any) -> None:
     assert 0 < row["client_epsilon"] < 100
 
 
+@pytest.mark.slow
 def test_coprefl_on_own_data_as_a_start(run: Any) -> None:
     first = {**FEDERATED, "name": "pretraining", "algorithm": "coprefl", "rounds": 4}
     result = run(FLOWERS | {"phases": [first, FEDERATED]})
@@ -198,6 +206,7 @@ def test_own_optimizer_aggregation_and_sampler(run: Any) -> None:
     assert last(run(FLOWERS, overrides=own))["test_accuracy"] > 0.8
 
 
+@pytest.mark.slow
 def test_a_thousand_clients(run: Any) -> None:
     many = {"data.options": {"number": 8000, "gardens": 1000}, "phases.0.cohort": 0.05, "phases.0.rounds": 10}
     result = run(FLOWERS, overrides=many)

@@ -96,6 +96,7 @@ def test_the_wheel_has_everything_that_readme_runs(wheel: Path) -> None:
             assert {f"{path}.py", f"{path}/__main__.py"} & files, f"{page.name}: {module}"
 
 
+@pytest.mark.slow
 def test_the_installed_package_lists_its_scenarios(programs: Path, tmp_path: Path) -> None:
     place = run(programs / "python", "-c", "import rayfl; print(rayfl.__file__)", folder=tmp_path)
     assert Path(place.strip()).is_relative_to(programs.parent)

@@ -18,7 +18,7 @@ from rayfl.planning.events import Evaluated, RoundDone
 from tests.algorithms.scene import supported
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 LOCAL = {"epochs": 2, "batch_size": "full", "lr": 0.2, "momentum": 0.5}
 ROBUST: list[Any] = ["median", {"name": "trimmed_mean", "share": 0.2}, "krum", "geometric_median"]
@@ -51,7 +51,7 @@ META: list[dict[str, Any]] = [
         "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": {"quantile": 0.5}, "delta": 0.01},
     },
 ]
-DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
+DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7, "accountant": "rdp"}
 PRIVATE: list[dict[str, Any]] = [
     {"schedule": "relay", "local": {"batch_size": 4, "dp": DP}},
     {"algorithm": {"name": "scaffold", "option": "I"}, "local": {"batch_size": 4, "dp": DP}},

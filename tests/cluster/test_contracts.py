@@ -32,8 +32,8 @@ from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.session import Session
 from tests.callbacks.scene import PLAIN, figures, model_of, run, same, tables
 from tests.cluster.addresses import loopback
-from tests.cluster.test_algorithms_on_ray import LOCAL, scenario
-from tests.cluster.test_deaths import Kills, living
+from tests.cluster.test_algorithms_on_ray import scenario
+from tests.cluster.test_deaths import Kills
 from tests.cluster.test_reopening import rows
 from tests.cluster.test_submission import LONG, nothing_left, until
 from tests.engine.scenes import prepared, run_on_hosts, without_clock

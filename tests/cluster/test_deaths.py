@@ -21,7 +21,6 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.cluster.deaths import Head
 from rayfl.cluster.failures import as_rayfl_error
 from rayfl.cluster.host_actor import HostActor
 from rayfl.cluster.ray_log import RayLog
@@ -36,7 +35,7 @@ from tests.callbacks.scene import figures, tables
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.lifecycle.scene import ROUNDS, SCENE, Memory
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 LOCAL = {"epochs": 1, "batch_size": 4, "lr": 0.1}
 STATEFUL: dict[str, Any] = {
@@ -92,12 +91,8 @@ def struck(job: Job, folder: Path, strike: Callable[[Any], None]) -> tuple[np.nd
     return split(model)[0], events
 
 
-@pytest.mark.parametrize(
-    "snapshots", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["from a snapshot", "from the beginning"]
-)
-@pytest.mark.parametrize(
-    "victim", ["host", *(pytest.param(other, marks=pytest.mark.slow) for other in ("server", "scheduler"))]
-)
+@pytest.mark.parametrize("snapshots", [True, False], ids=["from a snapshot", "from the beginning"])
+@pytest.mark.parametrize("victim", ["host", "server", "scheduler"])
 def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool, tmp_path: Path) -> None:
     job = prepared(**STATEFUL, checkpoint={"rounds": 1}, resources={"hosts": 2})
     expected, _ = run_on_hosts(prepared(**STATEFUL), 1)
@@ -115,7 +110,6 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     assert seconds == sorted(seconds)
 
 
-@pytest.mark.slow
 def test_the_next_snapshot_notices_a_host_that_died_idle(tmp_path: Path) -> None:
     """It starts again while the others go on, and is asked for its clients' states before it is asked to train them."""
     here, elsewhere = ([client for client in range(8) if home(client, 2) == host] for host in (0, 1))
@@ -129,7 +123,6 @@ def test_the_next_snapshot_notices_a_host_that_died_idle(tmp_path: Path) -> None
     assert any("is lost" in event.reason for event in events if isinstance(event, Recovering))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["server", "host"])
 def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_an_actor_dies(victim: str, tmp_path: Path) -> None:
     """Every answer is a step, so that hosts run several of them ahead; what a host had begun, Ray repeats."""
@@ -143,33 +136,6 @@ def test_an_asynchronous_run_goes_on_with_updates_in_flight_when_an_actor_dies(v
     assert [recovering.round > 0 for recovering in recoveries] == [True] * (victim == "server")
 
 
-def test_a_head_that_stays_away_ends_the_run_before_ray_ends_the_program() -> None:
-    now, away = [0.0], [False]
-
-    def reach() -> None:
-        if away[0]:
-            raise ConnectionRefusedError("refused")
-
-    head = Head(reach, most_s=40, clock=lambda: now[0])
-
-    def checked(after_s: float) -> None:
-        now[0] += after_s
-        head.check()
-
-    checked(100)
-    away[0] = True
-    checked(1)
-    assert not head.is_there(), "a call of Ray to it would block"
-    checked(39)
-    away[0] = False
-    checked(6)
-    assert head.is_there()
-    away[0] = True
-    checked(40)
-    with pytest.raises(ResourceError, match=r"the head of the Ray cluster is lost \(refused\)"):
-        checked(6)
-
-
 class Kills(Callback):
     """Kills one actor of a kind after each of some rounds."""
 
@@ -181,7 +147,6 @@ class Kills(Callback):
             kill(victim)
 
 
-@pytest.mark.slow
 def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
     """The server dies after the last round: its model is computed again on request."""
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
@@ -199,7 +164,6 @@ def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
     assert (status["status"], status["recoveries"]) == ("finished", len(victims))
 
 
-@pytest.mark.slow
 def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then(tmp_path: Path) -> None:
     class Both(Kills):
         def on_round(self, run: RunSoFar) -> None:
@@ -214,7 +178,6 @@ def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then
     assert result.metrics["round"].to_pylist()[-1] == 4
 
 
-@pytest.mark.slow
 def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp_path: Path) -> None:
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 1}, "resources": {"hosts": 1, "restarts": 0}}
     kills = Kills(name="kills", victims={4: "server"})
@@ -228,7 +191,6 @@ def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp
     assert all(torch.equal(resumed.state_dict[name], value) for name, value in undisturbed.state_dict.items())
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["host", "scheduler", "server"])
 def test_an_unresponsive_actor_is_replaced(victim: str, tmp_path: Path) -> None:
     """It is stopped, not killed: only its silence tells."""
@@ -257,7 +219,6 @@ def test_an_unresponsive_actor_is_replaced(victim: str, tmp_path: Path) -> None:
     assert not psutil.pid_exists(stopped[0]), "it would outlive the run"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["Exiting", "ExitingStateful"])
 def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_path: Path) -> None:
     phase = {"name": "p", "rounds": 3, "cohort": {"explicit": [[1, 2], [3, 5], [4, 6]]}, "local": LOCAL}
@@ -269,7 +230,6 @@ def test_a_client_that_kills_its_host_every_time_is_named(algorithm: str, tmp_pa
             list(session.events())
 
 
-@pytest.mark.slow
 def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
     """Where hosts keep nothing, Ray repeats their updates, and no other process needs to do anything."""
     scene: dict[str, Any] = tables(phases=[{"name": "plain", "rounds": 400, "cohort": 5, "local": LOCAL}])
@@ -281,7 +241,6 @@ def test_a_host_that_is_started_again_is_counted(tmp_path: Path) -> None:
     assert json.loads((result.directory / "status.json").read_text())["recoveries"] == 1
 
 
-@pytest.mark.slow
 def test_a_host_that_starts_again_when_the_server_is_dead_says_so() -> None:
     """It asks the server for the run, and tells it of the death; neither may keep the run from going on."""
     actor: Any = ray.remote(HostActor).options(num_cpus=0, max_restarts=1, max_task_retries=1)

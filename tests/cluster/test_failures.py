@@ -9,7 +9,6 @@ from ray.exceptions import ObjectStoreFullError, OutOfDiskError, OutOfMemoryErro
 from rayfl.cluster.deferred_failure import Started
 from rayfl.cluster.failures import as_rayfl_error, take_ray_text
 from rayfl.errors import LostError, ResourceError
-from tests.cluster.addresses import loopback
 
 KILLED = (
     "1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 10.0.0.7, ID: 637eb0bc) "
@@ -29,12 +28,15 @@ def test_a_node_without_memory_is_named_with_how_much_it_has(text: str) -> None:
 
 
 @pytest.mark.parametrize(("error", "also"), [(ObjectStoreFullError, False), (OutOfDiskError, True)])
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_cluster")
-def test_a_full_object_store_is_named_with_its_size(error: type[Exception], also: bool) -> None:
+def test_a_full_object_store_is_named_with_its_size(
+    error: type[Exception], also: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive = {"NodeManagerAddress": "10.0.0.7", "Resources": {"object_store_memory": 100 * 2**20}}
+    dead = {"NodeManagerAddress": "10.0.0.8", "Resources": {}}
+    monkeypatch.setattr(ray, "nodes", lambda: [alive | {"Alive": True}, dead | {"Alive": False}])
     told = as_rayfl_error(error("full"), {})  # type: ignore[arg-type]
     assert isinstance(told, ResourceError)
-    assert f"Ray's object store (0.0977 GiB on {loopback(2)}) is full" in str(told)
+    assert "Ray's object store (0.0977 GiB on 10.0.0.7) is full" in str(told)
     assert ("and so is the disk" in str(told)) == also
 
 

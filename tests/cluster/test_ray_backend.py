@@ -11,7 +11,6 @@ import pytest
 
 from rayfl.cluster.ray_log import RayLog
 from rayfl.cluster.ray_session import ray_session
-from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.models.discrete import split
 from rayfl.planning.events import Evaluated, Event, RoundDone, Waiting
@@ -19,7 +18,7 @@ from tests.cluster.addresses import loopback
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts, without_clock
 from tests.engine.test_local_options import TABLES
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 
 def run_on_ray(log: Path = Path(os.devnull), **changes: Any) -> tuple[np.ndarray, list[Event], list[dict[str, str]]]:
@@ -43,7 +42,6 @@ STEPLESS = FEDERATED | {"name": "stepless", "algorithm": "qfedsgd", "local": {}}
     [(1, [PRETRAIN, STEPLESS]), (3, [PRETRAIN, FEDERATED, STATEFUL])],
     ids=["1", "3"],
 )
-@pytest.mark.slow
 def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int, phases: list[dict[str, Any]]) -> None:
     expected, expected_events = run_on_hosts(prepared(phases=phases), 1)
     model, events, described = run_on_ray(phases=phases, **with_resources(hosts=hosts))
@@ -55,14 +53,12 @@ def test_bits_and_metrics_are_those_of_the_inline_backend(hosts: int, phases: li
         assert repr(mine) == repr(theirs)  # a gradient has no training loss: NaN
 
 
-@pytest.mark.slow
 def test_every_option_of_local_training_gives_the_same_bits_with_a_packed_relay() -> None:
     expected, _ = run_on_hosts(prepared(**TABLES), 1)
     model, _, _ = run_on_ray(**TABLES, resources={"hosts": 2, "relay": "packed"})
     assert np.array_equal(model, expected)
 
 
-@pytest.mark.slow
 def test_a_host_that_dies_in_a_client_update_is_restarted_with_the_same_bits(tmp_path: Path) -> None:
     schedules = ("relay", "parallel")
     phases = [
@@ -85,7 +81,6 @@ def secure_clients() -> dict[str, Any]:
     return {"local": {"batch_size": 16}, "dp": dp}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "secure"), [("relay", secure_samples), ("parallel", secure_clients)], ids=["relay", "parallel"]
 )
@@ -101,7 +96,6 @@ def test_an_update_with_secure_noise_is_never_repeated(schedule: str, secure: An
     assert (tmp_path / "killed").exists()
 
 
-@pytest.mark.slow
 def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_in_the_log(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -118,7 +112,6 @@ def test_a_host_that_dies_too_often_ends_the_run_and_is_named_and_rays_text_is_i
     assert capfd.readouterr() == ("", "")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["relay", "parallel"])
 def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule: str) -> None:
     phase = {"name": "fragile", "schedule": schedule, "rounds": 50, "cohort": {"explicit": [[1, 2], [5, 3]]}}
@@ -130,26 +123,12 @@ def test_a_client_whose_code_raises_is_named_with_the_remote_traceback(schedule:
     assert "broken.py" in str(caught.value)
 
 
-@pytest.mark.slow
 def test_the_watchdog_names_the_client_updates_that_are_awaited() -> None:
     phase = {"name": "p", "rounds": 1, "cohort": {"explicit": [[5]]}, "algorithm": "tests.cluster.broken:Slow"}
     _, events, _ = run_on_ray(phases=[phase], **with_resources(hosts=1, watchdog_s=0.5))
     waiting = [event for event in events if isinstance(event, Waiting)]
     assert waiting
     assert any("worker 0: clients 5" in what for what in waiting[0].outstanding)
-
-
-@pytest.mark.slow
-def test_hosts_share_a_gpu_by_fractions_of_it() -> None:
-    _, _, described = run_on_ray(
-        phases=[PRETRAIN], resources={"hosts": 2, "gpus_per_host": 0.5, "cpus_per_host": 0.5, "device": "cpu"}
-    )
-    assert [host["device"] for host in described] == ["cpu", "cpu"]
-
-
-def test_more_fractions_than_there_are_do_not_fit() -> None:
-    with pytest.raises(ResourceError, match=r"3 workers with 0.5 CPU, 0.5 GPU each do not fit .* that fits is 2"):
-        run_on_ray(resources={"hosts": 3, "gpus_per_host": 0.5, "cpus_per_host": 0.5, "device": "cpu"})
 
 
 def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
@@ -164,15 +143,6 @@ def test_a_share_of_a_gpu_that_pytorch_cannot_see_is_said() -> None:
         run_on_ray(resources={"hosts": 1, "gpus_per_host": 0.5})
 
 
-def test_another_address_than_the_one_the_program_is_connected_to_is_rejected() -> None:
-    with (
-        pytest.raises(ResourceError, match=r"is already connected to the Ray cluster at .*, not to 127\.0\.0\.9:6379"),
-        ray_session(prepared(), "127.0.0.9:6379", RayLog(Path(os.devnull))),
-    ):
-        pass
-
-
-@pytest.mark.slow
 def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_rays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,13 +154,3 @@ def test_a_users_module_that_a_node_does_not_have_is_named_before_any_text_of_ra
     first, *_ = str(caught.value).splitlines()
     assert first.startswith(f"worker 0 could not start on node {loopback(2)}: cannot import 'only_here:FedAvg'")
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.slow
-def test_a_relay_longer_than_the_longest_chain_of_references_gives_the_same_bits() -> None:
-    local = {"steps": 1, "batch_size": 1}
-    phase = {"name": "long", "schedule": "relay", "rounds": LONGEST_CHAIN // 8 + 4, "cohort": 1.0, "local": local}
-    changes: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 1000}}
-    expected, _ = run_on_hosts(prepared(**changes), 1)
-    model, _, _ = run_on_ray(**changes, **with_resources(hosts=2))
-    assert np.array_equal(model, expected)

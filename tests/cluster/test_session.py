@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +12,12 @@ import ray
 from rich.console import Console
 
 import rayfl
-from rayfl.cluster.actors import Actors
 from rayfl.cluster.kept_cluster import KeptCluster
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.session import Session
 from tests.callbacks.scene import PLAIN, STATEFUL, StopAt, figures, model_of, run, same, tables
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]
 
 
 @pytest.fixture
@@ -61,30 +58,6 @@ def open_sockets_and_threads() -> tuple[int, int]:
     return len(sockets), threading.active_count()
 
 
-@pytest.mark.slow
-def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A worker that was asked earlier trained the model of this run in the network of the run before."""
-    waited = list[str]()
-    monkeypatch.setattr(ray, "wait", lambda refs, num_returns: waited.extend(refs[:num_returns]))
-    for given in ("GivenRun", "Models"):
-        monkeypatch.setattr(f"rayfl.cluster.actors.{given}.of", lambda job: None)
-    actors = object.__new__(Actors)
-    server, *hosts, scheduler = (_Called(name) for name in ("server", "host 0", "host 1", "scheduler"))
-    vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, _backend=None)
-    actors.open(SimpleNamespace(populations=[], settles=False))  # type: ignore[arg-type]
-    assert waited == ["host 0: open", "host 1: open", "scheduler: open"]
-
-
-class _Called:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def call(self, method: str, *arguments: Any) -> str:
-        return f"{self._name}: {method}"
-
-
 def test_runs_on_a_cluster_of_the_program_leave_no_socket_and_no_thread(tmp_path: Path) -> None:
     counts = []
     for _ in range(6):
@@ -95,7 +68,6 @@ def test_runs_on_a_cluster_of_the_program_leave_no_socket_and_no_thread(tmp_path
     assert len(set(threads)) == 1
 
 
-@pytest.mark.slow
 def test_other_data_and_another_network_are_no_reason_for_other_hosts(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -106,7 +78,6 @@ def test_other_data_and_another_network_are_no_reason_for_other_hosts(session: S
     assert same(model_of(ours), model_of(alone))
 
 
-@pytest.mark.slow
 def test_other_resources_take_other_hosts_for_which_the_first_make_room(session: Session) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -115,7 +86,6 @@ def test_other_resources_take_other_hosts_for_which_the_first_make_room(session:
     assert not set(before) & set(hosts_of(session))
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_leaves_nothing_to_the_next(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     before = hosts_of(session)
@@ -132,7 +102,6 @@ def test_a_run_that_fails_leaves_nothing_to_the_next(session: Session, tmp_path:
     assert same(model_of(ours), model_of(run(tmp_path / "alone", **with_lr(0.1))))
 
 
-@pytest.mark.slow
 def test_hosts_that_die_between_runs_are_replaced_or_restarted(session: Session, tmp_path: Path) -> None:
     session.run(with_lr(0.1))
     kept = session._kept
@@ -149,7 +118,6 @@ def test_hosts_that_die_between_runs_are_replaced_or_restarted(session: Session,
     assert hosts_of(session) != before
 
 
-@pytest.mark.slow
 def test_a_host_that_dies_in_a_later_run_comes_back_to_that_run(session: Session, tmp_path: Path) -> None:
     (tmp_path / "died").touch()
     first = {"phases.0.algorithm": {"name": "tests.cluster.broken:Killed", "mark": str(tmp_path / "died")}, **EVERYBODY}
@@ -169,25 +137,9 @@ def test_a_host_that_dies_in_a_later_run_comes_back_to_that_run(session: Session
     assert same(model_of(ours), model_of(alone))
 
 
-@pytest.mark.slow
 def test_closing_ends_the_hosts_and_a_later_run_begins_anew(session: Session) -> None:
     session.run(with_lr(0.1))
     session.close()
     assert ray.is_initialized(), "the program's own connection stays"
     session.run(with_lr(0.1))
     assert len(hosts_of(session)) == 2
-
-
-def test_inline_sessions_need_no_ray(tmp_path: Path) -> None:
-    with rayfl.Session(backend="inline", out=tmp_path, console=Console(quiet=True)) as session:
-        first, second = session.run(with_lr(0.1)), session.run(with_lr(0.1))
-    assert same(model_of(first), model_of(second))
-    assert first.directory != second.directory
-    with pytest.raises(ScenarioError, match="backend: 'dask' is neither 'ray' nor 'inline'"):
-        rayfl.Session(backend="dask")  # type: ignore[arg-type]
-
-
-def test_trials_of_one_process_share_workers_with_no_other() -> None:
-    from rayfl.cluster.kept_cluster import cluster_of_trials
-
-    assert "ray.tune" not in sys.modules or cluster_of_trials() is None

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 import pytest
 import ray
 import tomli_w
-from pydantic import PrivateAttr
 from ray.cluster_utils import Cluster
 from ray.util import list_named_actors
 from rich.console import Console
@@ -30,7 +28,7 @@ from rayfl.errors import RayflError, ResourceError, ScenarioError
 from tests.callbacks.scene import PLAIN, StopAt, figures, model_of, run, same, tables
 from tests.cluster.addresses import loopback
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ADDRESS = loopback(2)
 CPUS = 2.0
@@ -108,7 +106,6 @@ def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(
     until(nothing_left)
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_without_its_program_and_is_found_by_name_from_another(cluster: str, tmp_path: Path) -> None:
     program = f"""
 import rayfl
@@ -138,7 +135,6 @@ print(handle.folder)
         rayfl.attach("long")
 
 
-@pytest.mark.slow
 def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster: str, tmp_path: Path) -> None:
     first = submit(tmp_path, scene={"phases": [LONG]})
     until(lambda: len(first.metrics()) >= 1)
@@ -155,7 +151,6 @@ def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster
     until(nothing_left)
 
 
-@pytest.mark.slow
 def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,15 +208,6 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     assert shell("attach", "shell")[0] == 1
 
 
-def test_submit_wants_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, complaint in (([], "name a scenario"), (["x", "--keep-momentum"], "has no effect without")):
-        with pytest.raises(SystemExit) as ended:
-            main(arguments, "rayfl submit")
-        assert ended.value.code == 2
-        assert complaint in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
     console = Console(file=io.StringIO(), width=200)
@@ -230,7 +216,6 @@ def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path
     until(nothing_left)
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
     with pytest.raises(RayflError, match=r"callback 'tests\.callbacks\.scene:Faulty': on_round raised KeyError"):
@@ -239,7 +224,6 @@ def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: st
     until(nothing_left)
 
 
-@pytest.mark.slow
 def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resumed_from_its_folder(
     cluster: str, tmp_path: Path
 ) -> None:
@@ -263,7 +247,6 @@ def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resu
     assert figures(resumed) == figures(expected)
 
 
-@pytest.mark.slow
 def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(cluster: str, tmp_path: Path) -> None:
     first = tmp_path / "first.toml"
     first.write_text(tomli_w.dumps(tables(phases=[LONG])), encoding="utf-8")
@@ -276,7 +259,6 @@ def test_a_run_may_be_stopped_while_the_scenario_that_it_starts_from_is_run(clus
     until(nothing_left)
 
 
-@pytest.mark.slow
 def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_can_be_run(
     cluster: str, tmp_path: Path
 ) -> None:
@@ -287,29 +269,6 @@ def test_callbacks_of_the_program_go_with_a_run_and_its_centralised_counterpart_
     expected = rayfl.run(tables(), backend="inline", out=inline, console=Console(quiet=True), **options)
     assert same(model_of(result), model_of(expected))
     until(nothing_left)
-
-
-@pytest.mark.slow
-def test_a_scenario_that_cannot_run_is_rejected_at_once(cluster: str, tmp_path: Path) -> None:
-    with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
-        submit(tmp_path, scene={"callbacks": ["early_stoping"]})
-    with pytest.raises(ResourceError, match="do not fit on the Ray cluster"):
-        submit(tmp_path, scene={"resources": {"hosts": 3}})
-    with pytest.raises(ScenarioError, match=r"^resources\.dashboard: has no effect on an existing cluster"):
-        submit(tmp_path, scene={"resources": {"dashboard": True}})
-    with pytest.raises(ScenarioError, match=r"^callbacks\[0\]: cannot be sent to the cluster \(TypeError"):
-        submit(tmp_path, callbacks=[HoldsALock()])
-    (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "metrics.jsonl").touch()
-    with pytest.raises(ResourceError, match="used' already has the records of a run"):
-        submit(None, folder=tmp_path / "used")
-    assert [path.name for path in tmp_path.iterdir()] == ["used"]
-
-
-class HoldsALock(rayfl.Callback):
-    """Cannot be pickled."""
-
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
 
 class TellsPid(rayfl.Callback):

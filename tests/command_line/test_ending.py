@@ -100,6 +100,7 @@ def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path: Path) -
     assert int(manifest.stem.removeprefix("round-")) == told["committed_rounds"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_terminated_says_so_and_leaves_its_metrics(tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(TINY)
     (tmp_path / "my_arrays.py").write_text(MY_ARRAYS)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rayfl.__main__ import main
-from rayfl.command_line.catalogue import Cost, grid_entries, scenario_entries
+from rayfl.command_line.catalogue import Cost, ScenarioEntry, grid_entries, scenario_entries
 from rayfl.command_line.papers import OWN, PAPERS
 from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.loading import load_scenario
@@ -23,6 +23,12 @@ def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RAYFL_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
+
+
+@pytest.fixture(scope="module")
+def entries() -> dict[str, ScenarioEntry]:
+    """The shipped scenarios."""
+    return {entry.name: entry for entry in scenario_entries()}
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -54,24 +60,23 @@ def test_availability_follows_the_files_in_the_data_folder(no_data: Path) -> Non
     assert {name for name in after if after[name] != before[name]} == {"fashion_mnist_cyclic", "fashion_mnist_fedavg"}
 
 
-def test_cost_is_counted_over_all_phases() -> None:
-    (entry,) = (entry for entry in scenario_entries() if entry.name == "femnist_cyclic")
+def test_cost_is_counted_over_all_phases(entries: dict[str, ScenarioEntry]) -> None:
     clients = load_scenario("femnist_cyclic").data.clients
     assert clients == 190
     # 100 relay rounds of a quarter of the clients, then 900 parallel ones of a tenth
-    assert entry.cost == Cost(1000, 100 * (190 // 4) + 900 * (190 // 10))
+    assert entries["femnist_cyclic"].cost == Cost(1000, 100 * (190 // 4) + 900 * (190 // 10))
 
 
 @pytest.mark.parametrize("name", ["femnist_fedasync", "femnist_fedbuff"])
-def test_an_asynchronous_scenario_costs_the_answers_that_the_server_collects(name: str) -> None:
-    (entry,) = (entry for entry in scenario_entries(name) if entry.name == name)
+def test_an_asynchronous_scenario_costs_the_answers_that_the_server_collects(
+    name: str, entries: dict[str, ScenarioEntry]
+) -> None:
     rounds, buffer = {"femnist_fedasync": (9000, 1), "femnist_fedbuff": (900, 10)}[name]
-    assert entry.cost == Cost(rounds, rounds * buffer)
+    assert entries[name].cost == Cost(rounds, rounds * buffer)
 
 
-def test_cost_depends_on_the_data_where_a_share_of_unknown_clients_is_drawn() -> None:
-    (entry,) = (entry for entry in scenario_entries() if entry.name == "cityscapes_fps")
-    assert entry.cost == Cost(100, None)
+def test_cost_depends_on_the_data_where_a_share_of_unknown_clients_is_drawn(entries: dict[str, ScenarioEntry]) -> None:
+    assert entries["cityscapes_fps"].cost == Cost(100, None)
 
 
 def test_runs_of_a_grid_are_those_of_its_cells() -> None:

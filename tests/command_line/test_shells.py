@@ -92,21 +92,20 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.Capt
     opened.close()
 
 
-@pytest.mark.parametrize(
-    ("typed", "arguments"),
-    [
-        ("compl\tba\t", ["completion", "bash"]),
-        ("run femnist_cycl\t--ba\tinl\t", ["run", "femnist_cyclic", "--backend", "inline"]),
-        ("run femnist_cyclic see\t7", ["run", "femnist_cyclic", "seed=7"]),
-        (
-            "run femnist_cyclic --quick phases.cyc\tro\t7",
-            ["run", "femnist_cyclic", "--quick", "phases.cyclic.rounds=7"],
-        ),
-        ("grid fedbug_table_4_t\t", ["grid", "fedbug_table_4_tiny_imagenet"]),
-    ],
-)
-@pytest.mark.quick_third
-def test_the_tab_key_completes_words(terminal: Terminal, typed: str, arguments: list[str]) -> None:
-    terminal.type(f"rayfl {typed}\n")
-    terminal.wait_for("<ran>")
-    assert terminal.wait_for("<end>") == "".join(f"[{argument}]" for argument in arguments)
+TYPED = [
+    ("compl\tba\t", ["completion", "bash"]),
+    ("run femnist_cycl\t--ba\tinl\t", ["run", "femnist_cyclic", "--backend", "inline"]),
+    ("run femnist_cyclic see\t7", ["run", "femnist_cyclic", "seed=7"]),
+    (
+        "run femnist_cyclic --quick phases.cyc\tro\t7",
+        ["run", "femnist_cyclic", "--quick", "phases.cyclic.rounds=7"],
+    ),
+    ("grid fedbug_table_4_t\t", ["grid", "fedbug_table_4_tiny_imagenet"]),
+]
+
+
+def test_the_tab_key_completes_words(terminal: Terminal) -> None:
+    for typed, arguments in TYPED:
+        terminal.type(f"rayfl {typed}\n")
+        terminal.wait_for("<ran>")
+        assert terminal.wait_for("<end>") == "".join(f"[{argument}]" for argument in arguments)

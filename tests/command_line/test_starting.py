@@ -24,7 +24,7 @@ def test_the_files_of_new_run_unchanged(
     monkeypatch.chdir(tmp_path)
     assert main(["new", "starter_that_runs"]) == 0
     assert "  rayfl run starter_that_runs.toml --quick  " in capsys.readouterr().out
-    few = ["phases.federated.rounds=2", "evaluation.every=1"]
+    few = ["data.clients=5", "phases.federated.rounds=2", "phases.federated.local.steps=2"]
     arguments = ["run", "starter_that_runs.toml", "--quick", "--backend", "inline", *few]
     assert main([*arguments, "--out", "own"]) == 0
     # with a step length of 1 the one line that differs from FedAvg differs no longer

@@ -127,7 +127,7 @@ def test_optimizers_of_torch_keep_to_one_device(local: dict[str, Any]) -> None:
     assert_same_on_both(lambda device: prepared_people("fedprox", setting, phase, resources={"device": device})[0])
 
 
-@pytest.mark.parametrize("hosts", [1, 3])
+@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_relay_over_hosts_with_dropout_and_augmentation_keeps_to_one_device(hosts: int) -> None:
     augment = ["flip", {"name": "crop", "padding": 2, "mode": "reflect"}, {"name": "rotate", "degrees": 10}]
     relay = {"schedule": "relay", "rounds": 2}
@@ -162,7 +162,7 @@ def test_sums_keep_to_one_device_and_wait_once_for_usual_values(scale: float) ->
     assert waits == 3 if scale == 1.0 else waits <= 9
 
 
-@pytest.mark.parametrize("norm", ["batch", "group"])
+@pytest.mark.parametrize("norm", [pytest.param("batch", marks=pytest.mark.slow), "group"])
 def test_a_resnet_with_augmentation_keeps_to_one_device(norm: str) -> None:
     model = {"name": "resnet8", "norm": norm}
     phase = {"cohort": 1, "local": {"steps": 2, "batch_size": 4}}
@@ -196,28 +196,27 @@ def counted(epochs: int = 1, cohort: int = 1, **changes: Any) -> tuple[PretendCu
     return gpu, sum(event.get("steps", 0) for event in events)
 
 
-def of_three_more_epochs(**changes: Any) -> tuple[int, int, int]:
-    """Copies, waits and steps that one client's second to fourth epoch add."""
-    (once, steps), (gpu, all_steps) = counted(1, **changes), counted(4, **changes)
-    assert all_steps == 4 * steps > 40
-    return gpu.count["copies"] - once.count["copies"], gpu.count["waits"] - once.count["waits"], 3 * steps
+def of_another_epoch(**changes: Any) -> tuple[int, int, int]:
+    """Copies, waits and steps that one client's second epoch adds."""
+    (once, steps), (gpu, all_steps) = counted(1, **changes), counted(2, **changes)
+    assert all_steps == 2 * steps > 20
+    return gpu.count["copies"] - once.count["copies"], gpu.count["waits"] - once.count["waits"], steps
 
 
-@pytest.mark.parametrize("augment", [[], ["flip", {"name": "crop", "padding": 2}]], ids=["plain", "augmented"])
-def test_steps_neither_copy_nor_wait(augment: Any) -> None:
-    copies, waits, _ = of_three_more_epochs(augment=augment)
-    assert copies <= 3 * COPIES_PER_EPOCH
+def test_steps_neither_copy_nor_wait() -> None:
+    copies, waits, _ = of_another_epoch(augment=["flip", {"name": "crop", "padding": 2}])
+    assert copies <= COPIES_PER_EPOCH
     assert waits == 0
 
 
 def test_client_updates_wait_no_more_than_they_are_known_to() -> None:
-    (few, _), (many, _) = counted(cohort=1), counted(cohort=5)
+    (few, _), (many, _) = counted(cohort=1), counted(cohort=3)
     sites = many.sites["waits"] - few.sites["waits"]
-    assert many.count["waits"] - few.count["waits"] <= 4 * WAITS_PER_CLIENT_UPDATE, sites
+    assert many.count["waits"] - few.count["waits"] <= 2 * WAITS_PER_CLIENT_UPDATE, sites
 
 
 def test_a_network_that_asks_for_a_number_in_every_step_is_noticed() -> None:
-    _, waits, steps = of_three_more_epochs(model="AsksInEveryStep")
+    _, waits, steps = of_another_epoch(model="AsksInEveryStep")
     assert waits >= steps
 
 
