@@ -31,6 +31,15 @@ def entries() -> dict[str, ScenarioEntry]:
     return {entry.name: entry for entry in scenario_entries()}
 
 
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two scenarios and one grid only."""
+    chosen = {name: find_scenarios()[name] for name in ("femnist_cyclic", "cifar10_cyclic")}
+    grids = {"cyclicfl_table_2": find_grids()["cyclicfl_table_2"]}
+    monkeypatch.setattr("rayfl.command_line.catalogue.find_scenarios", lambda: chosen)
+    monkeypatch.setattr("rayfl.command_line.catalogue.find_grids", lambda: grids)
+
+
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
 
@@ -96,7 +105,7 @@ def test_a_text_filters_by_name_title_paper_and_data(capsys: pytest.CaptureFixtu
     assert "cifar10_fedbug" not in names
 
 
-def test_json_has_what_the_tables_have(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_what_the_tables_have(few: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "femnist_cyclic", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (entry,) = (entry for entry in found["scenarios"] if entry["name"] == "femnist_cyclic")
@@ -121,7 +130,7 @@ def test_your_own_come_first_and_one_that_is_not_valid_says_why(
     assert "Mine (not valid: phases.only.cohrt: unknown key" in said[2]
 
 
-def test_a_text_that_nothing_contains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_that_nothing_contains_is_reported(few: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "xyzzy"]) == 1
     assert capsys.readouterr().err == "no scenario or grid contains 'xyzzy'; `rayfl list` lists all\n"
 
