@@ -1,6 +1,7 @@
-"""What Ray adds to the engine, once each on one cluster: the bits of one process, whatever dies, and runs of others.
+"""What Ray adds to the engine, once each, on one cluster whose hosts stay between tests.
 
-Hosts stay between tests that do not end them. The longer and rarer cases are in the slow tests beside this file.
+The same bits as in one process, whatever dies; errors; runs that belong to the cluster; trials of Ray Tune. The longer
+and rarer cases are in the slow tests beside this file.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def cluster() -> Iterator[Cluster]:
             patch.setenv(name, value)
         patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_raylet_start_wait_time_s", "120")  # a node of a busy machine takes longer than Ray's 30 s
         patch.setenv("RAY_health_check_period_ms", "500")
         patch.setenv("RAY_health_check_failure_threshold", "3")
         patch.setattr("rayfl.cluster.recovery.FIRST_PAUSE_S", 0.0)
@@ -155,12 +157,12 @@ class Disturbed(NamedTuple):
     """A run at a URI on Ray whose server and, later, host are killed, whose code then fails, and which is resumed.
 
     Attributes:
-        hosts: Its hosts at the start and the end.
-        error: With which it ended.
-        status: Its record then.
-        metrics: Of the run that was resumed.
-        model: The final one.
-        undisturbed: The same run in one process, and its rows.
+        error: The error with which it ended.
+        status: Its status then.
+        states: How many files of states were at the URI then.
+        rows: The metrics of the resumed run.
+        model: The model of the resumed run.
+        undisturbed: Model and metrics of the same run in one process.
     """
 
     error: str

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 import ray._private.worker as ray_worker
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 
-from rayfl.cluster.ray_log import HANDLER, HELD_LINES, RayLog, ray_text_in
+from rayfl.cluster.ray_log import HANDLER, RayLog, ray_text_in
 
 LINE = {"pid": "raylet", "lines": ["a node was lost"], "is_err": True}
 
@@ -36,11 +37,12 @@ def test_logs_may_be_opened_and_closed_in_any_order(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_raises_nothing_in_place_of_the_error_that_is_logged_and_lines_are_written_later(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rayfl.cluster.ray_log.HELD_LINES", 20)
     log = RayLog(Path("/dev/full"))
-    for number in range(HELD_LINES + 5):
+    for number in range(25):
         log.write(f"line {number}")
     log.begin(tmp_path / "ray.log")
     lines = [line.partition(") ")[2] for line in (tmp_path / "ray.log").read_text().splitlines()]
-    assert lines == [f"line {number}" for number in range(5, HELD_LINES + 5)]
+    assert lines == [f"line {number}" for number in range(5, 25)]
