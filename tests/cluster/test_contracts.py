@@ -57,6 +57,7 @@ def cluster() -> Iterator[Cluster]:
             patch.setenv(name, value)
         patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # else other tests, in another process, go first
         patch.setenv("RAY_health_check_period_ms", "500")
         patch.setenv("RAY_health_check_failure_threshold", "3")
         patch.setattr("rayfl.cluster.recovery.FIRST_PAUSE_S", 0.0)
