@@ -226,6 +226,7 @@ assert "torch" not in sys.modules
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.takes("a new process loads PyTorch")
 def test_a_host_and_then_the_driver_load_only_what_they_use() -> None:
     """In one process, since a host loads less."""
     program = """

@@ -36,6 +36,7 @@ class Remote:
         return lambda *arguments: sent(getattr(self._target, method)(*sent(arguments)))
 
 
+@pytest.mark.takes("every algorithm trains, twice")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_models_and_events_are_the_same_if_all_is_sent(name: str) -> None:
     job = prepared(**SCENARIOS[name])
