@@ -84,21 +84,6 @@ def test_a_network_of_torchvision_with_weights_from_a_file(run: Any, tmp_path: P
     assert result.state_dict["fc.weight"].shape == (3, 1024)
 
 
-@pytest.mark.slow
-def test_fedper(run: Any) -> None:
-    scored = FLOWERS | {"evaluation": {"every": 2, "client_model": "personal", "over_clients": ["mean", "lowest_20"]}}
-    ours = last(run(scored, overrides={"phases.0.algorithm": "fedper", "phases.0.cohort": 1.0}))
-    assert ours["test_accuracy"] > 0.8
-    assert ours["test_accuracy_lowest_20"] <= ours["test_accuracy_mean"]
-
-
-@pytest.mark.slow
-def test_adamw_with_warm_up_in_bf16(run: Any) -> None:
-    adamw = {"optimizer": "adamw", "lr": 0.01, "weight_decay": 0.01, "precision": "bf16", "batch_size": 16, "epochs": 2}
-    adamw |= {"lr_schedule": {"name": "cosine", "warmup": 0.1}}
-    assert last(run(FLOWERS | {"phases": [{**FEDERATED, "local": adamw}]}))["test_accuracy"] > 0.8
-
-
 def test_regression(run: Any) -> None:
     scenario = {
         "data": {"name": "tests.researcher:prices", "clients": 8, "partition": "iid"},
@@ -167,20 +152,6 @@ def test_accuracy_of_clients_alone_and_of_one_machine_with_all_samples(run: Any)
     assert last(alone)["test_accuracy"] > 0.5
     assert last(alone)["bytes"] == 0 < last(together)["bytes"]
     assert alone.scenario.evaluation.client_model == "personal"
-
-
-@pytest.mark.slow
-def test_both_kinds_of_privacy(run: Any) -> None:
-    of_samples = {"phases.0.local.dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0}}
-    of_clients = {
-        "phases.0.algorithm.weighting": "uniform",
-        "phases.0.cohort": {"bernoulli": 0.5},
-        "phases.0.dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01},
-    }
-    row = last(run(FLOWERS, overrides=of_samples))
-    assert 0 < row["epsilon"] < 100
-    row = last(run(FLOWERS, overrides=of_clients))
-    assert 0 < row["client_epsilon"] < 100
 
 
 @pytest.mark.slow

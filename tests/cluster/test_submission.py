@@ -94,18 +94,6 @@ def nothing_left() -> bool:
     return free.get("CPU") == ray.cluster_resources()["CPU"] and not any("group" in kind for kind in free) and not names
 
 
-def test_a_submitted_run_leaves_what_a_run_here_does_and_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
-    handle = submit(tmp_path, scene={"resources": {"hosts": 2, "relay": "spread"}})
-    result = handle.result()
-    expected = run(tmp_path / "inline")
-    assert same(model_of(result), model_of(expected))
-    assert figures(result) == figures(expected)
-    assert handle.status()["status"] == "finished"
-    assert handle.metrics().equals(result.metrics)
-    assert "test accuracy" in (handle.folder / "run.log").read_text()
-    until(nothing_left)
-
-
 def test_a_run_goes_on_without_its_program_and_is_found_by_name_from_another(cluster: str, tmp_path: Path) -> None:
     program = f"""
 import rayfl
@@ -208,18 +196,13 @@ def test_the_commands_of_a_shell_submit_follow_show_and_stop_runs(
     assert shell("attach", "shell")[0] == 1
 
 
-def test_following_a_run_that_fails_ends_as_it_does(cluster: str, tmp_path: Path) -> None:
-    handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
-    console = Console(file=io.StringIO(), width=200)
-    assert follow(handle, console) == 1
-    assert "failed: callback 'tests.callbacks.scene:Faulty': on_round raised" in console.file.getvalue()  # type: ignore[attr-defined]
-    until(nothing_left)
-
-
 def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: str, tmp_path: Path) -> None:
     handle = submit(tmp_path, scene={"callbacks": [{"name": "tests.callbacks.scene:Faulty", "hook": "on_round"}]})
     with pytest.raises(RayflError, match=r"callback 'tests\.callbacks\.scene:Faulty': on_round raised KeyError"):
         handle.result()
+    console = Console(file=io.StringIO(), width=200)
+    assert follow(handle, console) == 1
+    assert "failed: callback 'tests.callbacks.scene:Faulty': on_round raised" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "in _raise" in (handle.folder / "run.log").read_text()
     until(nothing_left)
 
