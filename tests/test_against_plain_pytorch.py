@@ -158,13 +158,14 @@ RELAY: dict[str, Any] = {"schedule": "relay", "rounds": 2, "cohort": 0.6}
 PARALLEL: dict[str, Any] = {"schedule": "parallel", "rounds": 2, "cohort": 3}
 
 
-@pytest.mark.parametrize("order", [(RELAY, PARALLEL), (PARALLEL, RELAY)], ids=["relay_first", "parallel_first"])
-@pytest.mark.parametrize("local", WAYS_TO_TRAIN.values(), ids=WAYS_TO_TRAIN.keys())
-@pytest.mark.quick_third
+@pytest.mark.parametrize(
+    ("first", "second", "way"),
+    [*((RELAY, PARALLEL, way) for way in WAYS_TO_TRAIN), (PARALLEL, RELAY, "two_epochs_with_everything")],
+)
 def test_relay_and_fedavg_equal_a_plain_loop(
-    local: dict[str, Any], order: tuple[dict[str, Any], dict[str, Any]], tmp_path: Path
+    first: dict[str, Any], second: dict[str, Any], way: str, tmp_path: Path
 ) -> None:
-    first, second = order
+    local = WAYS_TO_TRAIN[way]
     given = scenario(first | {"local": local}, second | {"local": local | {"lr": local["lr"] / 2}})
     result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
     net, history = plain_run(given)
@@ -192,8 +193,9 @@ def test_a_network_whose_train_keeps_batch_norm_frozen_trains_as_in_a_plain_loop
         torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adam", "eps": 1e-4}, {"name": "adamw", "eps": 1e-4}])
+@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adam", "eps": 0.01}, {"name": "adamw", "eps": 0.01}])
 def test_a_head_that_no_loss_reaches_keeps_its_bits_through_all_rounds(optimizer: dict[str, Any]) -> None:
+    """A large eps keeps Adam from dividing what rounding leaves of a small gradient by something as small."""
     options = {"optimizer": optimizer, "weight_decay": 0.1, "momentum": 0.9 if optimizer["name"] == "sgd" else 0.0}
     local = {"local": {"epochs": 2, "batch_size": 4, "lr": 0.01, **options}}
     given = scenario(RELAY | local, PARALLEL | local, "tests.user_code:SpareHeadNet")
@@ -202,7 +204,7 @@ def test_a_head_that_no_loss_reaches_keeps_its_bits_through_all_rounds(optimizer
     vector, _ = run_on_hosts(job, 1)
     net, _ = plain_run(given, SpareHeadNet)
     for name, value in model.state_dict(torch.from_numpy(vector)).items():
-        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-6, atol=1e-6)
         assert torch.equal(value, initial[name]) == name.startswith("spare")
 
 

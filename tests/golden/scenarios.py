@@ -64,9 +64,8 @@ def golden_scenarios() -> dict[str, dict[str, Any]]:
     for name, variant in VARIANTS.items():
         tables[name] = PEOPLE | {"phases": _phases(variant)}
     for name in ("fedavg", "fedprox", "feddecorr", "moon", "fedbabu"):
-        for relay in ("packed", "spread"):
-            phases = [RELAY | {"algorithm": name, "local": LOCAL}]
-            tables[f"relay-{relay}-{name}"] = PEOPLE | {"phases": phases, "resources": {"relay": relay}}
+        phases = [RELAY | {"algorithm": name, "local": LOCAL}]
+        tables[f"relay-spread-{name}"] = PEOPLE | {"phases": phases, "resources": {"relay": "spread"}}
     for name, options, of_local in META_LEARNED:
         phase = {"name": "federated", "rounds": 4, "cohort": 5, "algorithm": {"name": name} | options}
         local = {key: LOCAL[key] for key in of_local}
@@ -106,7 +105,7 @@ def _networks() -> dict[str, dict[str, Any]]:
             "clients": 100,
             "partition": {"name": "dirichlet_plain", "alpha": 5.0},
         },
-        "evaluation": {"every": 2},
+        "evaluation": {"every": 2, "samples": 100},
     }
     few = {"steps": 3, "batch_size": 8, "lr": 0.05, "momentum": 0.9}
     short = [
@@ -148,8 +147,8 @@ def _networks() -> dict[str, dict[str, Any]]:
 def _self_supervised() -> dict[str, dict[str, Any]]:
     """Views, targets, queues and clusters; kept momentum and rates of single modules."""
     views = [{"augment": ["flip"]}, {"augment": [{"name": "crop", "padding": 2}]}, {"augment": ["flip"]}]
-    local = {"epochs": 1, "batch_size": 8, "lr": 0.002, "momentum": 0.5, "drop_last": True}
-    phase = {"name": "pre", "rounds": 3, "cohort": 4, "local": local}
+    local = {"steps": 5, "batch_size": 8, "lr": 0.002, "momentum": 0.5, "drop_last": True}
+    phase = {"name": "pre", "rounds": 2, "cohort": 4, "local": local}
     central = {"name": "central", "schedule": "central", "rounds": 2, "keep_momentum": True}
     apart = local | {"module_lr": {"fc3.predictor": 0.001}}
 

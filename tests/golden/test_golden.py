@@ -1,15 +1,15 @@
-"""Results that must not move: to the bit where the recording's conditions hold, elsewhere within a tolerance.
+"""Results that must not move: to the bit on processors like those of a recording, elsewhere within a tolerance.
 
-`python -m tests.golden.recording` wrote `recorded/AVX512.json` before the seams of the engine were rebuilt, and q-FFL's
-results anew when its second exchange came; `recorded/AVX2.json` is from after that. Ditto, FedBN, CoPreFL, FedMeta,
-Per-FedAvg, SimSiam, MoCo and Orchestra came later, and were recorded when their own tests agreed with plain PyTorch.
-SimSiam's bytes were corrected when frozen parameters, of which it has 16, were no longer counted as sent. A
-change that must move a result says which and why in its commit.
+`AVX512-earlier.json` is from before the seams of the engine were rebuilt (q-FFL's results from when its second exchange
+came), `AVX2-earlier.json` from after that. Algorithms that came later were recorded when their own tests agreed with
+plain PyTorch. The self-supervised scenarios were shortened since, and ResNets and LeNets are scored on fewer images,
+so the earlier recordings have no such results. A change that must move a result says which and why in its commit.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,53 +17,75 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
+from rayfl.data.generated import coloured_digits
 from rayfl.preparation import prepare
 from tests.engine.scenes import run_on_hosts
-from tests.golden.recording import FOLDER, conditions, described, outcome, recorded
+from tests.golden.recording import conditions, described, of_these_conditions, outcome, recorded
 from tests.golden.scenarios import golden_scenarios
 
-pytestmark = pytest.mark.usefixtures("no_picture")
+pytestmark = [pytest.mark.usefixtures("no_picture"), pytest.mark.xdist_group("golden")]
 
 TOLERANCE = 2e-3
 """Relative, between processors and versions of PyTorch, after the few rounds that these scenarios take."""
 
-SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4, "orchestra": 0.4, "simsiam": 0.4}
+SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4}
 """Tolerances of their own: batches of 8 and momentum let a relative change of 1e-7 in the first model grow so far."""
 
-RECORDED = recorded()
+
+@pytest.fixture(scope="module", autouse=True)
+def images_drawn_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))
+        yield
 
 
-def check_close(name: str, now: dict[str, Any], expected: dict[str, Any]) -> None:
+def references(name: str) -> list[dict[str, Any]]:
+    return [each["outcomes"][name] for each in recorded().values() if name in each["outcomes"]]
+
+
+def check_values(name: str, now: dict[str, Any], expected: dict[str, Any]) -> None:
     tolerance = SENSITIVE.get(name, TOLERANCE)
     assert now["values"].keys() == expected["values"].keys()
     for tensor, values in expected["values"].items():
         assert now["values"][tensor] == pytest.approx(values, rel=tolerance, abs=tolerance), tensor
+
+
+def check_close(name: str, now: dict[str, Any], expected: dict[str, Any]) -> None:
+    check_values(name, now, expected)
+    tolerance = 20 * SENSITIVE.get(name, TOLERANCE)
     for row, before in zip(now["metrics"], expected["metrics"], strict=True):
         for column in row.keys() & before.keys():  # some columns are younger than some recordings
             value = before[column]
             number = isinstance(value, int | float)
-            assert row[column] == (pytest.approx(value, rel=20 * tolerance, abs=0.02) if number else value), column
+            assert row[column] == (pytest.approx(value, rel=tolerance, abs=0.02) if number else value), column
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)
-def test_recordings_of_different_processors_are_complete_and_close(path: Path) -> None:
-    outcomes = json.loads(path.read_text())["outcomes"]
-    assert list(outcomes) == list(golden_scenarios())
-    for name, expected in outcomes.items():
-        check_close(name, RECORDED["outcomes"][name], expected)
+def test_bits_are_compared_on_this_kind_of_processor() -> None:
+    if of_these_conditions() is None:
+        pytest.skip(f"golden results are compared within a tolerance: nothing was recorded under {conditions()}")
+
+
+@pytest.mark.parametrize("name", recorded())
+def test_recordings_of_different_processors_are_close(name: str) -> None:
+    outcomes = recorded()[name]["outcomes"]
+    if not name.endswith("-earlier"):
+        assert list(outcomes) == list(golden_scenarios())
+    for scenario, expected in outcomes.items():
+        for other in references(scenario):
+            check_close(scenario, other, expected)
 
 
 @pytest.mark.parametrize("name", golden_scenarios())
 def test_a_golden_scenario_gives_what_it_gave(name: str) -> None:
-    expected, now = RECORDED["outcomes"][name], outcome(golden_scenarios()[name])
-    if conditions() == RECORDED["conditions"]:
-        # columns that came later are not in the recording, and it has null where there is no column today
-        before = [{column: value for column, value in row.items() if value is not None} for row in expected["metrics"]]
-        today = [{c: row[c] for c in was} for row, was in zip(now["metrics"], before, strict=True)]
-        assert today == before
-        assert now["sha256"] == expected["sha256"]
-    else:
-        check_close(name, now, expected)
+    now, exact = outcome(golden_scenarios()[name]), of_these_conditions()
+    if exact is None:
+        for expected in references(name):
+            check_close(name, now, expected)
+        return
+    before = exact[name]["metrics"]
+    # columns that came later are not in the recording
+    assert [{c: row.get(c) for c in was} for row, was in zip(now["metrics"], before, strict=True)] == before
+    assert now["sha256"] == exact[name]["sha256"]
 
 
 @pytest.mark.parametrize("name", [name for name in golden_scenarios() if name.startswith("relay-spread")])
@@ -72,8 +94,8 @@ def test_a_spread_relay_gives_the_same_on_two_hosts(name: str) -> None:
     scenario = Scenario.from_tables(golden_scenarios()[name])
     job, model = prepare(scenario, Path("no-data-here"))
     vector, _ = run_on_hosts(job, 2)
-    now, expected = described(model.state_dict(torch.from_numpy(vector))), RECORDED["outcomes"][name]
-    if conditions() == RECORDED["conditions"]:
-        assert now["sha256"] == expected["sha256"]
-    for tensor, values in expected["values"].items():
-        assert now["values"][tensor] == pytest.approx(values, rel=TOLERANCE, abs=TOLERANCE), tensor
+    now, exact = described(model.state_dict(torch.from_numpy(vector))), of_these_conditions()
+    if exact is not None:
+        assert now["sha256"] == exact[name]["sha256"]
+    for expected in references(name):
+        check_values(name, now, expected)
