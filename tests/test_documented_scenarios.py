@@ -7,6 +7,8 @@ import ast
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import rayfl.scenario
 import rayfl.simulation
 from rayfl.config.loading import load_scenario
 from rayfl.config.scenario import Scenario
+from rayfl.data.generated import coloured_digits
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.grid import __main__ as grid_command
 from rayfl.grid.schema import Grid, load_grid
@@ -26,6 +29,13 @@ from tests.docs import pages
 
 OWN = "how-to/own-components.md"
 """Its scenario names a network that the page defines."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def images_drawn_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))
+        yield
 
 
 def scenarios(page: str) -> list[dict[str, Any]]:

@@ -21,17 +21,18 @@ import rayfl
 from rayfl.config import load_scenario
 from rayfl.config.cohort import Bernoulli
 from rayfl.config.finding import find_grids, find_scenarios
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
 from rayfl.data.generated import coloured_digits
-from rayfl.data.store import build_store
+from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.requirements import check_requirements
 from rayfl.grid.cells import Cell, cells_of
 from rayfl.grid.checking import check_cells
 from rayfl.grid.running import planned
-from rayfl.grid.schema import Published, load_grid
+from rayfl.grid.schema import Grid, Published, load_grid
 from rayfl.planning.cohort import check_cohort
 from rayfl.planning.workload import InitialModel, Workload
 from rayfl.preparation import prepare
@@ -39,9 +40,6 @@ from rayfl.resolution import resolve
 from rayfl.tasks.building import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
-
-SMALL_GRIDS = [name for name in GRIDS if "search" not in name and "fair" not in name]
-"""The others have hundreds of cells."""
 
 PUBLISHED = {
     "coprefl_table_1_cifar100": 4 * 4,
@@ -111,15 +109,18 @@ def on_stand_ins(name: str) -> list[str]:
 def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))  # for many cells in turn
+        patch.setattr(coloured_digits, "generate", lru_cache(4)(coloured_digits.generate))  # for many cells in turn
         yield
+
+
+def first_of(grid: Grid, **changes: Any) -> Grid:
+    """A grid with its first seed and task alone."""
+    return grid.model_copy(update={"seeds": grid.seeds[:1], "tasks": grid.tasks and 1, **changes})
 
 
 def cells(name: str, quick: bool = False) -> list[Cell]:
     """The cells of the first seed and task of a grid, on generated data."""
-    grid = load_grid(GRIDS[name])
-    first = {"seeds": grid.seeds[:1], "tasks": grid.tasks and 1}
-    return cells_of(grid.model_copy(update=first), Path(), on_stand_ins(name), quick)
+    return cells_of(first_of(load_grid(GRIDS[name])), Path(), on_stand_ins(name), quick)
 
 
 def downloads(cell: Cell) -> bool:
@@ -130,6 +131,41 @@ def downloads(cell: Cell) -> bool:
 def from_what_is_at_hand(cell: Cell) -> Cell:
     """The cell, without weights that it would download."""
     return replace(cell, scenario=cell.scenario.model_copy(update={"start": None})) if downloads(cell) else cell
+
+
+def of_one_kind_each(names: Iterable[str]) -> dict[str, list[Cell]]:
+    """Quick cells with every row and column of these grids; of those that differ in numbers alone, the first."""
+    seen: set[str] = set()
+    found: dict[str, list[Cell]] = {}
+    for name in names:
+        grid = load_grid(GRIDS[name])
+        rows, columns = (
+            list({str(shape(own)): label for label, own in reversed(labels.items())}.values())
+            for labels in (grid.rows, grid.columns)
+        )
+        wanted = {(rows[n % len(rows)], columns[n % len(columns)]) for n in range(max(len(rows), len(columns)))}
+        skip = [f"{row}/{column}" for row in grid.rows for column in grid.columns if (row, column) not in wanted]
+        few = first_of(grid, skip=(*grid.skip, *skip))
+        chosen = {
+            kind_of(scenario): (place, scenario) for place, scenario in few.scenarios(on_stand_ins(name), True).items()
+        }
+        found[name] = [Cell(*own, Path(), Path()) for kind, own in chosen.items() if kind not in seen]
+        seen |= chosen.keys()
+    return found
+
+
+def shape(value: Any) -> Any:
+    """A table without the sizes of its numbers."""
+    if isinstance(value, dict):
+        return {key: shape(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list({str(shape(each)): shape(each) for each in value}.values())
+    return "number" if type(value) in (int, float) else value
+
+
+def kind_of(scenario: Scenario) -> str:
+    """What a scenario is, but for numbers."""
+    return str(shape(scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT))))
 
 
 def data_of(cell: Cell) -> str:
@@ -162,7 +198,7 @@ def with_network_and_workload(found: list[Cell]) -> Iterator[tuple[Cell, nn.Modu
                 yield cell, network, workload
 
 
-@pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic", "femnist_private"))
+@pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic"))
 def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     scenario = load_scenario(SCENARIOS[name], on_stand_ins(name))
     quick = load_scenario(SCENARIOS[name], on_stand_ins(name), quick=True)
@@ -183,7 +219,7 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
     assert again.to_toml() == written
 
 
-@pytest.mark.parametrize("name", quick_set(GRIDS, "cyclicfl_table_1_femnist"))
+@pytest.mark.parametrize("name", quick_set(GRIDS))
 def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
@@ -197,22 +233,50 @@ def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -
         check_requirements(scenario, [network] * phases, [workload] * phases)
 
 
-@pytest.mark.parametrize("name", quick_set(GRIDS, *SMALL_GRIDS))
-@pytest.mark.quick_third
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_cell_of_a_grid_can_be_written_and_is_unlike_the_others(name: str) -> None:
+    """In full and quick, before defaults are filled in."""
+    grid = load_grid(GRIDS[name])
+    assert (grid.name, bool(grid.title)) == (name, True)
+    rounds = []
+    for quick in (False, True):
+        found = first_of(grid).scenarios(on_stand_ins(name), quick)
+        assert len({str(scenario.model_dump(exclude={"title"})) for scenario in found.values()}) == len(found)
+        rounds.append([sum(phase.rounds for phase in scenario.phases) for scenario in found.values()])
+        for place, scenario in found.items():
+            for phase in scenario.phases:
+                check_cohort(phase, str(place), scenario.data.clients or 1)
+    assert all(few <= all_of_them for all_of_them, few in zip(*rounds, strict=True))
+
+
+@pytest.mark.parametrize("name", quick_set(GRIDS))
 def test_every_cell_of_a_grid_has_a_quick_form_unlike_the_others(name: str) -> None:
     found = cells(name, quick=True)
     assert len({cell.digest for cell in found}) == len(found)
-    in_full = cells(name)
-    work, full_work = planned(found), planned(in_full)
-    for cell, full in zip(found, in_full, strict=True):
-        assert work[cell] < full_work[full]
-        for phase in cell.scenario.phases:
-            check_cohort(phase, str(cell), cell.scenario.data.clients or 1)
+    work, full_work = planned(found), planned(in_full := cells(name))
+    assert all(work[cell] < full_work[full] for cell, full in zip(found, in_full, strict=True))
 
 
-@pytest.mark.parametrize("name", quick_set(GRIDS, *GRIDS))
+@pytest.mark.takes("generates data and builds networks for all grids")
+def test_each_kind_of_cell_can_be_prepared_in_its_quick_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the scenarios that cells start from, as before a grid's first run."""
+    kept: dict[str, ShardStore] = {}
+
+    def once(*of: Any) -> ShardStore:
+        if str(of) not in kept:
+            while len(kept) > 3:
+                del kept[next(iter(kept))]
+            kept[str(of)] = build_store(*of)
+        return kept[str(of)]
+
+    monkeypatch.setattr("rayfl.preparation.build_store", once)
+    has_text = find_spec("transformers") is not None
+    for found in of_one_kind_each(name for name in GRIDS if has_text or name not in NEED_TEXT).values():
+        check_cells(map(from_what_is_at_hand, found), Path("nowhere"))
+
+
+@pytest.mark.parametrize("name", quick_set(GRIDS))
 def test_every_cell_of_a_grid_can_be_prepared_in_its_quick_form(name: str) -> None:
-    """With the scenarios that cells start from, as before a grid's first run; all grids take a minute of a core."""
     check_cells(map(from_what_is_at_hand, cells(name, quick=True)), Path("nowhere"))
 
 

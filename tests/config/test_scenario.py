@@ -134,7 +134,7 @@ scenarios = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(scenarios)
 def test_a_written_scenario_loads_as_an_equal_scenario(scenario: Scenario) -> None:
     again = load_scenario(tomllib.loads(scenario.to_toml()))
@@ -166,5 +166,5 @@ def test_a_title_has_a_length_that_can_be_printed_and_recorded() -> None:
     }
     assert Scenario.from_tables(tables | {"title": "x" * 10_000}).title
     with pytest.raises(ScenarioError, match=r"^title: must have at most 10000 characters") as caught:
-        Scenario.from_tables(tables | {"title": "x" * 5_000_000})
+        Scenario.from_tables(tables | {"title": "x" * 10_001})
     assert len(str(caught.value)) < 500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +70,40 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@dataclass
+class Finished:
+    """A grid of which the runs of task 0 came first, and when their starts were finished."""
+
+    folder: Path
+    starts: dict[Path, int]
+
+
+@pytest.fixture(scope="module")
+def run_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        folder = tmp_path_factory.mktemp("grid")
+        patch.chdir(folder)
+        written(folder)
+        assert run("--task", "0") == 0
+        starts = times_of_starts(folder)
+        assert run() == 0
+    return Finished(folder, starts)
+
+
+@pytest.fixture
+def finished(run_in_two_parts: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
+    monkeypatch.chdir(run_in_two_parts.folder)
+    return run_in_two_parts
+
+
 def run(*arguments: str) -> int:
     return main(["suite", "--backend", "inline", *arguments])
 
 
-def folders_of_starts(folder: Path) -> set[Path]:
-    return {path for path in (folder / "runs" / "suite" / "starts").iterdir() if path.is_dir()}
+def times_of_starts(folder: Path) -> dict[Path, int]:
+    starts = [path for path in (folder / "runs" / "suite" / "starts").iterdir() if path.is_dir()]
+    return {path: (path / "status.json").stat().st_mtime_ns for path in starts}
 
 
 def times_run_first(folder: Path) -> dict[str, int]:
@@ -84,12 +113,14 @@ def times_run_first(folder: Path) -> dict[str, int]:
     return {cell: text.count("runs first") for cell, text in logs.items() if "runs first" in text}
 
 
-def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(
+    finished: Finished, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run() == 0
     said = capsys.readouterr()
     assert said.err == ""
-    assert "12, with 2 tasks and 2 seeds per cell; 0 finished already" in said.out
-    runs = folder / "runs" / "suite"
+    assert "12, with 2 tasks and 2 seeds per cell; 12 finished already" in said.out
+    runs = finished.folder / "runs" / "suite"
     assert {str(marker.parent.relative_to(runs)) for marker in runs.rglob("finished.json")} == {
         f"{row}/points/seed_{seed}/task_{task}"
         for row in ("Random", "FedAvg", "Faster")
@@ -98,8 +129,8 @@ def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsy
     }
 
     # two starts with two seeds each, run by the first cell of each
-    assert len(folders_of_starts(folder)) == 4
-    assert times_run_first(folder) == {
+    assert len(finished.starts) == 4
+    assert times_run_first(finished.folder) == {
         f"{row}/points/seed_{seed}/task_0": 1 for row in ("FedAvg", "Faster") for seed in (0, 1)
     }
 
@@ -129,28 +160,25 @@ def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(folder: Path, capsy
         assert (runs / picture).stat().st_size > 5_000
 
 
-def test_an_interrupted_grid_goes_on_with_the_starts_that_are_finished(folder: Path) -> None:
-    assert run("--task", "0") == 0
-    starts = {path: (path / "status.json").stat().st_mtime_ns for path in folders_of_starts(folder)}
-    assert len(starts) == 4
-    assert run() == 0
-    assert {path: (path / "status.json").stat().st_mtime_ns for path in folders_of_starts(folder)} == starts
-    assert sum(times_run_first(folder).values()) == 4
+def test_an_interrupted_grid_goes_on_with_the_starts_that_are_finished(finished: Finished) -> None:
+    assert times_of_starts(finished.folder) == finished.starts
 
 
 def test_cells_whose_start_was_changed_since_are_not_taken_for_finished(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+    finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    before = finished.folder / "scenarios" / "before.toml"
     only = ["--task", "0", "--seed", "0"]
-    assert run(*only) == 0
-    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps(BEFORE | {"title": "The same, called otherwise"}))
-    assert run(*only) == 0
-    (phase,) = BEFORE["phases"]
-    (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps(BEFORE | {"phases": [phase | {"rounds": 5}]}))
-    assert run(*only) == 1
+    try:
+        before.write_text(tomli_w.dumps(BEFORE | {"title": "The same, called otherwise"}))
+        assert run(*only) == 0
+        (phase,) = BEFORE["phases"]
+        before.write_text(tomli_w.dumps(BEFORE | {"phases": [phase | {"rounds": 5}]}))
+        assert run(*only) == 1
+    finally:
+        before.write_text(tomli_w.dumps(BEFORE))
     said = capsys.readouterr().err
     assert "FedAvg / points / seed 0 / task 0: '" in said
-    before = folder / "scenarios" / "before.toml"
     assert f"has a run that started from '{before}' before that scenario was changed; choose another folder" in said
 
 
@@ -235,12 +263,9 @@ def test_seeds_reach_the_start_of_a_start(folder: Path) -> None:
     (folder / "scenarios" / "first.toml").write_text(tomli_w.dumps(BEFORE))
     written(folder, rows={"Chain": {"start": {"scenario": "before"}}}, reference="Chain", tasks=1, published={})
     (folder / "scenarios" / "before.toml").write_text(tomli_w.dumps({**BEFORE, "start": {"scenario": "first"}}))
-    assert run() == 0
-    seeds = [
-        (path.parent.name.partition("-")[0], json.loads(path.read_text())["seed"])
-        for path in (folder / "runs" / "suite" / "starts").glob("*/environment.json")
-    ]
-    assert sorted(seeds) == [("before", 0), ("before", 1), ("first", 0), ("first", 1)]
+    for cell in cells_of(load_grid("suite"), folder):
+        seeds = [(link.scenario.name, link.scenario.seed) for link in starts_of(cell.scenario.start)]
+        assert seeds == [("before", cell.place.seed), ("first", cell.place.seed)]
 
 
 def test_quick_runs_the_starts_in_their_quick_form_too(folder: Path) -> None:
