@@ -1,0 +1,148 @@
+"""python -m tools.same BEFORE AFTER: what two commits do differently, to the byte; for refactorings."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+from tools.same.checkouts import Checkout, checked_out, produce
+from tools.same.compare import Allowed, Difference, compare, read_allowed, sort_out
+from tools.same.timing import compare_times
+
+QUICK = ("words", "golden", "inline", "ray", "resume", "checkpoints")
+PARTS = (*QUICK, "golden-avx2", "inline-avx2", "timing")
+OF_AFTER = ("ray", "checkpoints")
+"""What is compared with other outputs of the same commit, or made from those of BEFORE."""
+KEPT = ".kept"
+SHOWN = 60
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the comparison.
+
+    Returns:
+        0 if nothing differs but what is allowed, and every entry of --allow is needed; else 1.
+    """
+    options = _parser().parse_args(arguments)
+    allowed = read_allowed(options.allow) if options.allow else []
+    parts = options.only or (QUICK if options.quick else PARTS)
+    words = "words" if options.quick else "words-with-cells"
+    began = time.monotonic()
+    with ExitStack() as stack:
+        before, after = (
+            stack.enter_context(checked_out(name, Path.cwd(), options.store)) for name in (options.before, options.after)
+        )
+        found = _produce_all(before, after, parts, words) or list(_compare_all(before, after, parts, words))
+        if "timing" in parts:
+            found += compare_times(before, after)
+    print(f"compared {', '.join(parts)} in {time.monotonic() - began:.0f} s")
+    return report(found, allowed)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tools.same", description=str(__doc__).partition(": ")[2])
+    parser.add_argument("before", help="a commit; its outputs are kept for the next call")
+    parser.add_argument("after", help="a commit, or . for the working tree")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}")
+    parser.add_argument("--only", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument("--allow", type=Path, help="a TOML file of intended differences: [[allow]] with where, reason")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    parser.add_argument("--store", type=Path, default=cache / "rayfl" / "same", help="where outputs are kept")
+    return parser
+
+
+def _produce_all(before: Checkout, after: Checkout, parts: Sequence[str], words: str) -> list[Difference]:
+    """Writes all parts of both commits, two processes at a time, the longest first; returns what failed."""
+    jobs: dict[str, tuple[str, ...]] = {
+        "ray": ("runs.py", "ray", "OUT"),
+        words: ("words.py", "OUT", *(["--resolve-cells"] if words != "words" else [])),
+        "golden": ("golden.py", "OUT"),
+        "golden-avx2": ("golden.py", "OUT"),
+        "resume": ("runs.py", "resume", "OUT", f"OUT/{KEPT}"),
+        "inline": ("runs.py", "inline", "OUT"),
+        "inline-avx2": ("runs.py", "inline", "OUT"),
+    }
+    chosen = {words if part == "words" else part for part in parts}
+    if chosen & {"ray", "resume", "checkpoints"}:
+        chosen.add("inline")
+    if "checkpoints" in chosen:
+        chosen.add("resume")
+
+    def run(part: str, checkout: Checkout, command: Sequence[str]) -> list[Difference]:
+        began = time.monotonic()
+        error = produce(checkout, part, *command, older=part.endswith("avx2"))
+        print(f"{part} of {checkout.name}: {'failed' if error else f'{time.monotonic() - began:.0f} s'}", flush=True)
+        return [Difference(f"{part}/{checkout.name}:failed", "", error)] if error else []
+
+    with ThreadPoolExecutor(2) as pool:
+        todo = [(part, side, job) for part, job in jobs.items() if part in chosen for side in (before, after)]
+        started = [pool.submit(run, *one) for one in todo if one[0] not in OF_AFTER or one[1] is after]
+        failed = [difference for one in started for difference in one.result()]
+    if "checkpoints" in chosen and not failed:
+        kept = str(before.outputs / "resume" / KEPT)
+        failed = run(_checkpoints(before), after, ("runs.py", "checkpoints", "OUT", kept))
+    return failed
+
+
+def _checkpoints(before: Checkout) -> str:
+    return f"checkpoints-of-{before.outputs.parent.name}"
+
+
+def _compare_all(before: Checkout, after: Checkout, parts: Sequence[str], words: str) -> Iterator[Difference]:
+    """Compares what both sides wrote.
+
+    Ray, and a run that is stopped and resumed, must give the bits of an undisturbed run in one process of the same
+    commit; so a difference between the commits is reported once.
+    """
+    inline = after.outputs / "inline"
+    for part in parts:
+        if part in ("ray", "resume"):
+            scenes = [path.name for path in (after.outputs / part).iterdir()]
+            yield from compare(f"{part}-as-inline", inline, after.outputs / part, scenes)
+        elif part == "checkpoints":
+            yield from _compare_checkpoints(before, after)
+        elif part != "timing":
+            folder = words if part == "words" else part
+            yield from compare(part, before.outputs / folder, after.outputs / folder)
+
+
+def _compare_checkpoints(before: Checkout, after: Checkout) -> Iterator[Difference]:
+    resumed, formats = after.outputs / _checkpoints(before), []
+    for side in (before, after):
+        manifests = (side.outputs / "resume" / KEPT).glob("*/checkpoints/round-*.json")
+        formats.append({json.loads(path.read_text())["format"] for path in manifests})
+    scenes = [path.name for path in (before.outputs / "resume" / KEPT).iterdir()]
+    if formats[0] == formats[1]:
+        yield from compare("checkpoints", before.outputs / "inline", resumed, scenes)
+        return
+    for scene in scenes:
+        error = resumed / scene / "error.txt"
+        said = error.read_text() if error.exists() else "(resumed)"
+        if "version" not in said or "\n" in said:
+            promised = "one line that asks for the version that wrote it"
+            yield Difference(f"checkpoints/{scene}/error.txt:", promised, said)
+
+
+def report(found: Sequence[Difference], allowed: Sequence[Allowed]) -> int:
+    """Prints what differs and is not allowed, and returns the exit status."""
+    left, unused = sort_out(found, allowed)
+    for one in left[:SHOWN]:
+        print(one)
+    if len(left) > SHOWN:
+        print(f"... and {len(left) - SHOWN} more")
+    for entry in unused:
+        print(f"allowed, but there is no such difference: {entry.where} ({entry.reason})")
+    number = f"{len(left)} difference{'s' * (len(left) != 1)}"
+    print(f"{number}, and {len(found) - len(left)} allowed" if left or allowed else "the same")
+    return 1 if left or unused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

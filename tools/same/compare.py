@@ -1,0 +1,131 @@
+"""Compares two folders of JSON and text, and sorts out the differences that are intended."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from fnmatch import fnmatchcase
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_NOTHING = object()
+_LONGEST = 2000
+"""Lines of texts that are aligned before they are compared; longer ones are compared line by line."""
+
+
+class Difference(NamedTuple):
+    """One value that differs.
+
+    Attributes:
+        where: `part/file:key.path`, or `part/file:line` in a text.
+        before: The value on the one side; "(nothing)" where there is none.
+        after: The value on the other side.
+    """
+
+    where: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.where}\n    - {_short(self.before)}\n    + {_short(self.after)}"
+
+
+def compare(part: str, before: Path, after: Path, only: Sequence[str] | None = None) -> list[Difference]:
+    """The differences between two folders.
+
+    Args:
+        part: Begins the places of all differences.
+        before: The one folder.
+        after: The other folder.
+        only: Names in it to compare; by default all.
+    """
+    sides = [_files(before, only), _files(after, only)]
+    found = []
+    for name in sorted({*sides[0], *sides[1]}):
+        one, other = (_content(side[name]) if name in side else _NOTHING for side in sides)
+        found += _differences(f"{part}/{name}:", one, other)
+    return found
+
+
+def _files(folder: Path, only: Sequence[str] | None) -> dict[str, Path]:
+    paths = {path.relative_to(folder): path for path in folder.rglob("*") if path.is_file()}
+    chosen = {path: file for path, file in paths.items() if only is None or path.parts[0] in only}
+    return {str(path): file for path, file in chosen.items() if not path.parts[0].startswith(".")}
+
+
+def _content(path: Path) -> Any:
+    if path.suffix == ".json":
+        return json.loads(path.read_text())
+    return tomllib.loads(path.read_text()) if path.suffix == ".toml" else path.read_text()
+
+
+def _differences(where: str, before: Any, after: Any) -> Iterator[Difference]:
+    if isinstance(before, list) and isinstance(after, list):
+        before, after = (dict(enumerate(side)) for side in (before, after))
+    if isinstance(before, dict) and isinstance(after, dict):
+        place = where if where.endswith(":") else f"{where}."
+        for key in [*before, *(key for key in after if key not in before)]:
+            yield from _differences(f"{place}{key}", before.get(key, _NOTHING), after.get(key, _NOTHING))
+        if [key for key in before if key in after] != [key for key in after if key in before]:
+            yield Difference(f"{place}(order)", ", ".join(map(str, before)), ", ".join(map(str, after)))
+    elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
+        yield from _of_texts(where, before.splitlines(), after.splitlines())
+    elif _text(before) != _text(after):  # as JSON: 1 is not 1.0, -0.0 is not 0.0, and NaN is NaN
+        yield Difference(where, _text(before), _text(after))
+
+
+def _of_texts(where: str, before: list[str], after: list[str]) -> Iterator[Difference]:
+    place = where if where.endswith(":") else f"{where}:"
+    if max(len(before), len(after)) > _LONGEST:
+        for number, (one, other) in enumerate(zip_longest(before, after, fillvalue="(nothing)"), start=1):
+            if one != other:
+                yield Difference(f"{place}{number}", one, other)
+        return
+    for kind, first, last, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            one, other = ("\n".join(lines) or "(nothing)" for lines in (before[first:last], after[begin:end]))
+            yield Difference(f"{place}{first + 1}", one, other)
+
+
+def _text(value: Any) -> str:
+    return "(nothing)" if value is _NOTHING else json.dumps(value, default=str)
+
+
+def _short(text: str) -> str:
+    lines = text.splitlines()
+    return " | ".join(line.strip() for line in lines[:4])[:300] + (" ..." if len(lines) > 4 or len(text) > 300 else "")
+
+
+class Allowed(NamedTuple):
+    """An intended difference.
+
+    Attributes:
+        where: A shell pattern of the places that may differ.
+        reason: Why.
+    """
+
+    where: str
+    reason: str
+
+
+def read_allowed(path: Path) -> list[Allowed]:
+    """Reads intended differences: tables `[[allow]]` with `where` and `reason`.
+
+    Raises:
+        SystemExit: The file is not of this form.
+    """
+    entries = tomllib.loads(path.read_text()).get("allow", [])
+    for entry in entries:
+        if entry.keys() != {"where", "reason"} or not all(str(value).strip() for value in entry.values()):
+            raise SystemExit(f"{path}: every [[allow]] needs `where` and `reason`, and nothing else (got {entry})")
+    return [Allowed(**entry) for entry in entries]
+
+
+def sort_out(found: Sequence[Difference], allowed: Sequence[Allowed]) -> tuple[list[Difference], list[Allowed]]:
+    """The differences that nothing allows, and the entries that allow none of them."""
+    used = {entry for one in found for entry in allowed if fnmatchcase(one.where, entry.where)}
+    left = [one for one in found if not any(fnmatchcase(one.where, entry.where) for entry in allowed)]
+    return left, [entry for entry in allowed if entry not in used]
