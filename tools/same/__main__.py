@@ -37,7 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with ExitStack() as stack:
         before, after = (
-            stack.enter_context(checked_out(name, Path.cwd(), options.store)) for name in (options.before, options.after)
+            stack.enter_context(checked_out(name, Path.cwd(), options.store))
+            for name in (options.before, options.after)
         )
         found = _produce_all(before, after, parts, words) or list(_compare_all(before, after, parts, words))
         if "timing" in parts:

@@ -17,7 +17,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-TOOL = Path(__file__).parent
+PROBES = Path(__file__).parent / "probes"
 OLDER = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
 """Makes a processor with AVX-512 compute as one without."""
 
@@ -42,8 +42,7 @@ def conditions() -> str:
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.exists() else [platform.processor()]
     processor = [line for line in lines if line.startswith(("model name", "flags"))][:2]
-    files = [path for folder in ("probes", "scenes") for path in sorted((TOOL / folder).glob("*.*"))]
-    own = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    own = [path.read_text() for path in sorted((PROBES).glob("*.py"))]
     return hashlib.sha256(repr((sys.version, packages, processor, own)).encode()).hexdigest()[:12]
 
 
@@ -82,11 +81,19 @@ def _git(repository: Path, *arguments: str) -> bytes:
 def environment(checkout: Checkout, scratch: Path) -> dict[str, str]:
     """The environment of a probe: no data, an empty cache, one thread, a fixed width."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY", "PYTEST", "PYTHON"))}
-    path = os.pathsep.join([str(checkout.tree), str(TOOL / "scenes")])
     (scratch / "data").mkdir()
-    own = {"PYTHONPATH": path, "CHECKOUT": str(checkout.tree), "PYTHONHASHSEED": "0", "RAYFL_DATA": str(scratch / "data"), "NO_COLOR": "1"}
-    own |= {"RAYFL_CACHE": str(scratch / "cache"), "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
-    return kept | own | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONWARNINGS": "ignore"}
+    return kept | {
+        "PYTHONPATH": os.pathsep.join([str(checkout.tree), str(PROBES)]),
+        "CHECKOUT": str(checkout.tree),
+        "PYTHONHASHSEED": "0",
+        "PYTHONWARNINGS": "ignore",
+        "RAYFL_DATA": str(scratch / "data"),
+        "RAYFL_CACHE": str(scratch / "cache"),
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+    }
 
 
 def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: bool = False) -> str | None:
@@ -109,7 +116,7 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=target.parent) as written:
         out = Path(written, part)
         out.mkdir()
-        command = [sys.executable, str(TOOL / "probes" / probe), *(word.replace("OUT", str(out)) for word in arguments)]
+        command = [sys.executable, str(PROBES / probe), *(word.replace("OUT", str(out)) for word in arguments)]
         own = environment(checkout, Path(folder)) | (OLDER if older else {})
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         if done.returncode:

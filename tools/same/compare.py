@@ -43,7 +43,7 @@ def compare(part: str, before: Path, after: Path, only: Sequence[str] | None = N
         only: Names in it to compare; by default all.
     """
     sides = [_files(before, only), _files(after, only)]
-    found = []
+    found: list[Difference] = []
     for name in sorted({*sides[0], *sides[1]}):
         one, other = (_content(side[name]) if name in side else _NOTHING for side in sides)
         found += _differences(f"{part}/{name}:", one, other)

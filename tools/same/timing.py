@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import quantiles
 
-from tools.same.checkouts import TOOL, Checkout, environment
+from tools.same.checkouts import PROBES, Checkout, environment
 from tools.same.compare import Difference
 
 PAIRS = 15
@@ -32,11 +32,8 @@ def compare_times(before: Checkout, after: Checkout) -> list[Difference]:
         print(f"client update  {median:.3f} of before; quartiles of {PAIRS} pairs {lower:.3f} and {upper:.3f}")
         if lower > UPDATE_BOUND:
             found.append(Difference("timing/client_update:lower_quartile", f"at most {UPDATE_BOUND}", f"{lower:.3f}"))
-        plain = str(TOOL / "scenes" / "plain.toml")
-        starts = {
-            "import": ["-c", "import rayfl"],
-            "run": ["-m", "rayfl.scenario", plain, "--backend", "inline"],
-        }
+        tiny = "import rayfl, scenes; rayfl.run(scenes.SCENES['plain'], backend='inline')"
+        starts = {"import": ["-c", "import rayfl"], "run": ["-c", tiny]}
         for name, command in starts.items():
             times = [[_cpu(command, own[n], scratch[n]) for n in range(2)] for _ in range(START_PAIRS)]
             least = [min(pair[n] for pair in times) for n in range(2)]
@@ -49,13 +46,11 @@ def compare_times(before: Checkout, after: Checkout) -> list[Difference]:
 
 def _updates(environments: Sequence[dict[str, str]], scratch: Sequence[Path]) -> Iterator[tuple[float, float]]:
     """CPU seconds of the same client update on both, side by side in two processes that take turns."""
-    command = [sys.executable, str(TOOL / "probes" / "speed.py")]
+    command = [sys.executable, str(PROBES / "runs.py"), "timed"]
     with ExitStack() as stack:
         workers = [
             stack.enter_context(
-                subprocess.Popen(
-                    command, env=own, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
+                subprocess.Popen(command, env=own, cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             )
             for own, folder in zip(environments, scratch, strict=True)
         ]

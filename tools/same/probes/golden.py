@@ -12,7 +12,7 @@ import pytest
 
 
 class Outcomes:
-    """Collects outcomes; of a test that fails also why, since its values tell whether it still fails in the same way."""
+    """Collects outcomes; a test that fails says why, which tells whether it still fails in the same way."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Runs the scenes on one checkout: on a backend, through a stop after every round, or from another's checkpoints.
+"""Runs the scenes on a checkout: on a backend, with a stop after every round, from another's checkpoints, or timed.
 
-Uses public names and documented files of a run's folder only, and is itself run by path, with the checkout on PYTHONPATH.
+Uses public names and documented files of a run's folder alone; started by path, with the checkout on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow.parquet as pq
-import rayfl
+import tomli_w
 from matplotlib.figure import Figure
 from rich.console import Console
 from safetensors import safe_open
+from scenes import SCENES, STATEFUL  # type: ignore[import-not-found]
 
-SCENES = Path(__file__).parents[1] / "scenes"
-STATEFUL = ("asynchronous", "batch_norm", "client_privacy", "coprefl", "local", "orchestra", "relay", "scaffold")
-"""Scenes with state of clients, server, task, schedule or privacy; a stop after each round must not show in them."""
+import rayfl
+
 QUIET = Console(quiet=True)
+MANY = {"phases.0.cohort": 1, "phases.0.local": {"steps": 1500, "batch_size": 4, "lr": 0.01}, "checkpoint.rounds": 0}
 
 
 class Stop(rayfl.Callback):
@@ -38,31 +41,41 @@ class Stop(rayfl.Callback):
             run.stop("to be resumed")
 
 
-def records(folder: Path, out: Path) -> None:
-    """Writes what a run leaves, without seconds, as JSON and text."""
+class Clock(rayfl.Callback):
+    """Prints the CPU seconds of the only round, without the start and the end of the run."""
+
+    _seconds: float = 0.0
+
+    def on_start(self, run: rayfl.RunSoFar) -> None:
+        self._seconds = -time.process_time()
+
+    def on_round(self, run: rayfl.RunSoFar) -> None:
+        print(self._seconds + time.process_time(), flush=True)
+
+
+def write_records(folder: Path, out: Path) -> None:
+    """Writes what a run leaves, without seconds, as JSON."""
     out.mkdir(parents=True)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     write(out / "metrics.json", [{key: row[key] for key in row if key != "seconds"} for row in rows])
-    (out / "scenario.toml").write_text((folder / "scenario.toml").read_text().replace(str(SCENES), "SCENES"))
+    (out / "scenario.toml").write_text((folder / "scenario.toml").read_text().replace(str(Path.cwd()), "SCENES"))
     if (folder / "privacy.json").exists():
         write(out / "privacy.json", json.loads((folder / "privacy.json").read_text()))
     if (folder / "clients.parquet").exists():
         clients = pq.read_table(folder / "clients.parquet")
         types = {field.name: str(field.type) for field in clients.schema}
         write(out / "clients.json", {"columns": types, "rows": clients.to_pylist()})
-    for path in sorted(folder.rglob("*.safetensors")):
-        if "checkpoints" not in path.parts:
-            write(out / f"{path.relative_to(folder).with_suffix('')}.json".replace("/", "-"), tensors(path))
+    for path in (folder / "model.safetensors", *folder.glob("models/*.safetensors")):
+        write(out / f"{path.stem}.json", tensors(path))
 
 
 def tensors(path: Path) -> dict[str, Any]:
-    """Digests of the tensors of a model, and its metadata."""
+    """The metadata of a model, and a digest of each tensor."""
     with safe_open(path, "np") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        digests = {
-            name: f"{array.dtype} {list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
-            for name, array in arrays.items()
-        }
+        digests = {}
+        for name in file.keys():  # noqa: SIM118
+            array = file.get_tensor(name)
+            digests[name] = f"{array.dtype} {list(array.shape)} {hashlib.sha256(array.tobytes()).hexdigest()[:16]}"
         return {"metadata": file.metadata(), "tensors": digests}
 
 
@@ -70,89 +83,85 @@ def write(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=1))
 
 
-def scene_by_scene(names: list[str], out: Path, carry_out: Callable[[str, Path], None]) -> None:
-    """An error of one scene is its result, and does not stop the others."""
+def one_by_one(names: Iterable[str], out: Path, run: Callable[[str, Path], object]) -> None:
+    """Runs scenes, each in a folder that is then removed. An error is a result too, and does not stop the others."""
     for name in names:
         try:
             with tempfile.TemporaryDirectory() as folder:
-                carry_out(name, Path(folder) / "run")
+                run(name, Path(folder) / "run")
+                write_records(Path(folder) / "run", out / name)
         except Exception as error:
             (out / name).mkdir(parents=True, exist_ok=True)
             said = str(error) if isinstance(error, rayfl.RayflError) else traceback.format_exc()
-            (out / name / "error.txt").write_text(said)
+            (out / name / "error.txt").write_text(said.replace(str(Path.cwd()), "SCENES"))
 
 
-def run(out: Path, backend: Literal["inline", "ray"]) -> None:
-    """Runs every scene."""
-    names = sorted(path.stem for path in SCENES.glob("[!_]*.toml"))
-    names.sort(key=lambda name: name.endswith("_packed"))  # other [resources], for which workers are replaced
+def whole(backend: Literal["inline", "ray"], out: Path) -> None:
+    """Runs every scene. On Ray, an instance stays up, and so do its workers as long as [resources] are the same."""
+    if backend == "ray":
+        import ray
 
-    def carry_out(name: str, folder: Path) -> None:
-        session.run(SCENES / f"{name}.toml", folder=folder)
-        records(folder, out / name)
-
-    with tempfile.TemporaryDirectory() as starts:
-        with rayfl.Session(backend=backend, starts=starts, console=QUIET) as session:
-            scene_by_scene(names, out, carry_out)
-
-
-def run_on_ray(out: Path) -> None:
-    """Runs every scene on a Ray instance that stays up, with two workers that stay where a run allows it."""
-    import ray
-
-    ray.init(
-        address="local",
-        num_cpus=2,
-        num_gpus=0,
-        object_store_memory=100 * 2**20,
-        include_dashboard=False,
-        logging_level="error",
-        log_to_driver=False,
-        _node_ip_address="127.0.0.1",
-    )
-    run(out, "ray")
+        ray.init(
+            "local",
+            num_cpus=2,
+            num_gpus=0,
+            object_store_memory=100 * 2**20,
+            include_dashboard=False,
+            log_to_driver=False,
+            _node_ip_address="127.0.0.1",
+        )
+    names = sorted(SCENES, key=lambda name: SCENES[name]["resources"]["relay"] == "packed")
+    with rayfl.Session(backend=backend, starts="starts", console=QUIET) as session:
+        one_by_one(names, out, lambda name, folder: session.run(f"{name}.toml", folder=folder))
 
 
-def stop_and_resume(out: Path, kept: Path) -> None:
-    """Stops every stateful scene after each round, and keeps the folder as it is half-way."""
+def stopped(out: Path, kept: Path) -> None:
+    """Stops every stateful scene after each round, resumes it, and keeps the folder as it is half-way."""
 
-    def carry_out(name: str, folder: Path) -> None:
-        scenario = rayfl.load_scenario(SCENES / f"{name}.toml")
-        rounds = sum(phase.rounds for phase in scenario.phases)
-        rayfl.run(scenario, folder=folder, backend="inline", callbacks=[Stop(name="stop", after=1)], console=QUIET)
-        for after in range(2, rounds + 1):
+    def run(name: str, folder: Path) -> None:
+        rounds = sum(phase["rounds"] for phase in SCENES[name]["phases"])
+        for after in range(1, rounds + 1):
             if after == rounds // 2 + 1:
                 shutil.copytree(folder, kept / name)
-            stop = Stop(name="stop", after=after)
-            rayfl.run(resume=folder, backend="inline", callbacks=[stop] if after < rounds else [], console=QUIET)
-        records(folder, out / name)
+            place: Any = {"resume": folder} if after > 1 else {"scenario": f"{name}.toml", "folder": folder}
+            stop = [Stop(name="stop", after=after)] if after < rounds else []
+            rayfl.run(**place, backend="inline", callbacks=stop, console=QUIET)
 
-    scene_by_scene(list(STATEFUL), out, carry_out)
+    one_by_one(STATEFUL, out, run)
 
 
-def go_on_from(out: Path, kept: Path) -> None:
-    """Resumes the runs that another checkout left half-way."""
+def from_checkpoints(out: Path, kept: Path) -> None:
+    """Resumes what another checkout left half-way."""
 
-    def carry_out(name: str, folder: Path) -> None:
+    def run(name: str, folder: Path) -> None:
         shutil.copytree(kept / name, folder)
         rayfl.run(resume=folder, backend="inline", console=QUIET)
-        records(folder, out / name)
 
-    scene_by_scene([name for name in STATEFUL if (kept / name).exists()], out, carry_out)
+    one_by_one((path.name for path in sorted(kept.iterdir())), out, run)
+
+
+def timed() -> None:
+    """Trains one client for many small steps each time that a line comes in."""
+    with rayfl.Session(backend="inline", console=QUIET) as session:
+        for number, _ in enumerate(sys.stdin):
+            session.run(SCENES["plain"], overrides=MANY, folder=f"timed-{number}", callbacks=[Clock])
 
 
 def main() -> None:
     assert Path(rayfl.__file__).is_relative_to(os.environ["CHECKOUT"]), rayfl.__file__
-    kind, out, *kept = sys.argv[1:]
-    # curves.png is not compared, and drawing takes longer than the runs
-    Figure.savefig = lambda figure, target, **_: Path(target).touch()  # type: ignore[method-assign, assignment]
-    Figure.draw_without_rendering = lambda figure: None  # type: ignore[method-assign]
-    {
-        "inline": lambda: run(Path(out), "inline"),
-        "ray": lambda: run_on_ray(Path(out)),
-        "resume": lambda: stop_and_resume(Path(out), Path(kept[0])),
-        "checkpoints": lambda: go_on_from(Path(out), Path(kept[0])),
-    }[kind]()
+    kind, *folders = sys.argv[1:]
+    for name, tables in SCENES.items():
+        Path(f"{name}.toml").write_text(tomli_w.dumps(tables))
+    # drawing curves.png, which is not compared, takes longer than a run
+    Figure.savefig = lambda figure, target, **_: Path(target).touch()  # type: ignore[method-assign]
+    kinds: dict[str, Callable[..., None]] = {
+        "inline": partial(whole, "inline"),
+        "ray": partial(whole, "ray"),
+        "resume": stopped,
+        "checkpoints": from_checkpoints,
+        "timed": timed,
+    }
+    kinds[kind](*map(Path, folders))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a checkout says without training: help, public names, and every shipped scenario, grid and component resolved.
 
-Uses the command line and public names only, and is itself run by path, with the checkout on PYTHONPATH.
+Uses the command line and public names alone; started by path, with the checkout on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import re
 import runpy
 import sys
-import tempfile
 import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -20,12 +19,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import rayfl
+import tomli_w
 from pydantic import BaseModel
 from rich.console import Console
+from scenes import SCENES  # type: ignore[import-not-found]
 
-NAMESPACES = ("rayfl", *(f"rayfl.{name}" for name in "algorithms callbacks data local models schedules tasks".split()))
-PLAIN = Path(__file__).parents[1] / "scenes" / "plain.toml"
+import rayfl
+
+CHECKOUT = Path(os.environ["CHECKOUT"])
+NAMESPACES = "rayfl .algorithms .callbacks .data .local .models .schedules .tasks".split()  # noqa: SIM905
 COMPONENTS = {
     "algorithm": "phases.0.algorithm='{}'",
     "augmentation": "data.augment=['{}']",
@@ -34,7 +36,7 @@ COMPONENTS = {
     "metric": "evaluation.metrics=['{}']",
     "model": "model='{}'",
     "optimizer": "phases.0.local.optimizer='{}'",
-    "partition": "data={{name='own:people',clients=3,partition='{}'}}",
+    "partition": "data={{name='scenes:people',clients=3,partition='{}'}}",
     "sampler": "phases.0.cohort={{sampler='{}'}}",
     "server_optimizer": "phases.0.algorithm={{name='fedavg',server_optimizer='{}'}}",
     "task": "task='{}'",
@@ -45,16 +47,25 @@ COMPONENTS = {
 
 def said(module: str, *arguments: str) -> str:
     """What `python -m` prints, and its exit status if that is not 0."""
-    out, status, before = io.StringIO(), 0, sys.argv
+    out, status, before = io.StringIO(), "", sys.argv
     sys.argv = [module, *arguments]
     try:
         with redirect_stdout(out), redirect_stderr(out):
             runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
+        status = f"(exit status {end.code})\n" if end.code else ""
     finally:
         sys.argv = before
-    return out.getvalue() + (f"(exit status {status})\n" if status else "")
+    return out.getvalue().replace(str(CHECKOUT), "CHECKOUT").replace(str(Path.cwd()), "HERE") + status
+
+
+def shown(scenario: str, *overrides: str) -> Any:
+    """The resolved scenario, or what is said instead."""
+    text = said("rayfl", "run", scenario, "--show", *overrides)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def help_texts() -> Iterator[tuple[str, str]]:
@@ -67,47 +78,46 @@ def help_texts() -> Iterator[tuple[str, str]]:
         if command and texts[command[:-1]] == text:  # a choice of the first argument, and no command of its own
             continue
         texts[command] = text
-        yield f"{'-'.join(('rayfl', *command))}.txt", text
+        yield " ".join(("rayfl", *command)), text
         choices = [choice for found in re.findall(r"^  \{([\w,-]+)\}", text, re.M) for choice in found.split(",")]
         left += [(*command, name) for name in (choices if command else re.findall(r"^  ([a-z]+)  ", text, re.M))]
-    yield "python-m-rayfl.scenario.txt", said("rayfl.scenario", "--help")
-    yield "rayfl-list.txt", said("rayfl", "list")
+    yield "python -m rayfl.scenario", said("rayfl.scenario", "--help")
+    yield "rayfl list", said("rayfl", "list")
 
 
 def names() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yields the public names of every namespace, with signatures."""
     for namespace in NAMESPACES:
-        module = import_module(namespace)
-        yield f"{namespace}.json", {name: described(getattr(module, name)) for name in sorted(module.__all__)}
+        module = import_module(namespace, "rayfl")
+        yield module.__name__, {name: described(getattr(module, name)) for name in sorted(module.__all__)}
 
 
 def described(value: Any) -> Any:
     """The signature of a function; of a class, also its public members, and its fields with defaults and bounds."""
     if not inspect.isclass(value):
-        return signature(value) if callable(value) else plain(value)
+        return signature(value)
     members = {}
     for name in dir(value):
         owner = next((base for base in value.__mro__ if name in vars(base)), object)
-        if name.startswith("_") or not owner.__module__.startswith("rayfl"):
-            continue
-        member = inspect.getattr_static(value, name)
-        kind = type(member).__name__
-        wrapped = getattr(member, "__func__", None) or getattr(member, "fget", None) or getattr(member, "func", member)
-        members[name] = f"{kind} {signature(wrapped) if callable(wrapped) else plain(wrapped)}"
-    found = {"bases": plain([base.__name__ for base in value.__mro__]), "call": signature(value), "members": members}
+        if not name.startswith("_") and owner.__module__.startswith("rayfl"):
+            member = inspect.getattr_static(value, name)
+            inner = [getattr(member, wrapped, None) for wrapped in ("__func__", "fget", "func")]
+            members[name] = f"{type(member).__name__} {signature(next(filter(None, inner), member))}"
+    found = {"bases": [base.__name__ for base in value.__mro__], "call": signature(value), "members": members}
     if issubclass(value, BaseModel):
         found["fields"] = {
-            name: plain([field.annotation, field.get_default(call_default_factory=False), field.metadata])
+            name: plain([field.annotation, field.default, field.default_factory, field.metadata])
             for name, field in value.model_fields.items()
         }
     return found
 
 
 def signature(value: Any) -> str:
+    """The signature of what can be called, and the text of everything else."""
     try:
         return plain(inspect.signature(value))
     except (TypeError, ValueError):
-        return "(no signature)"
+        return plain(value)
 
 
 def plain(value: Any) -> str:
@@ -115,81 +125,59 @@ def plain(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", re.sub(r"\brayfl(\.\w+)*\.(?=\w)", "", str(value)))
 
 
-def shown(scenario: str | Path, *overrides: str) -> Any:
-    """The resolved scenario, or what is said instead."""
-    text = said("rayfl", "run", str(scenario), "--show", *overrides)
-    text = text.replace(str(PLAIN.parent), "SCENES").replace(str(checkout()), "CHECKOUT")
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return text
-
-
 def scenarios() -> Iterator[tuple[str, Any]]:
     """Yields every shipped scenario, in full and in its quick form."""
-    for path in sorted((checkout() / "scenarios").rglob("[!_]*.toml")):
+    for path in sorted((CHECKOUT / "scenarios").rglob("[!_]*.toml")):
         if not path.name.endswith(".grid.toml"):
-            yield f"{path.stem}.json", {"full": shown(path), "quick": shown(path, "--quick")}
+            yield path.stem, {"full": shown(str(path)), "quick": shown(str(path), "--quick")}
 
 
-def grids(resolve: bool) -> Iterator[tuple[str, Any]]:
+def grids() -> Iterator[tuple[str, Any]]:
     """Yields the cells of every shipped grid: the places of its runs, and a scenario for each row and column.
 
-    The method `scenarios` of `GridResult.grid` is the only thing here that is not public. `rayfl.grid(table_only=True)`
-    resolves all cells and runs none, but does not show them.
+    `rayfl.grid(table_only=True)` resolves all cells and runs none, but does not show them: the method `scenarios` of
+    `GridResult.grid` does, and is the only thing in these probes that is not public.
     """
-    for path in sorted((checkout() / "scenarios").rglob("*.grid.toml")):
+    for path in sorted((CHECKOUT / "scenarios").rglob("*.grid.toml")):
         found: dict[str, Any] = {}
-        for quick in (False, True):
-            with tempfile.TemporaryDirectory() as out:
-                try:
-                    if not quick:
-                        grid = rayfl.grid(path, table_only=True, out=out, console=Console(quiet=True)).grid
-                    cells = grid.scenarios((), quick)
-                except rayfl.RayflError as error:
-                    found[f"error, {quick=}"] = str(error).replace(str(checkout()), "CHECKOUT")
-                    continue
-            found[f"places, {quick=}"] = [str(place) for place in cells]
-            distinct = {(place.row, place.column): scenario for place, scenario in reversed(cells.items())}
-            for (row, column), scenario in sorted(distinct.items()):
-                text = scenario.to_toml()
-                key = f"{row} / {column}{' (quick)' if quick else ''}"
-                found[key] = text.replace(str(checkout()), "CHECKOUT")
-                if resolve:
-                    Path("cell.toml").write_text(text)
-                    found[f"{key} resolved"] = shown(Path("cell.toml"))
-        yield f"{path.name.removesuffix('.grid.toml')}.json", found
+        grid = rayfl.grid(path, table_only=True, out="grids", console=Console(quiet=True)).grid
+        for form in ("full", "quick"):
+            try:
+                cells = grid.scenarios((), form == "quick")
+            except rayfl.RayflError as error:
+                found[form] = str(error).replace(str(CHECKOUT), "CHECKOUT")
+                continue
+            found[f"places, {form}"] = [str(place) for place in cells]
+            for place, scenario in cells.items():
+                key = f"{place.row} / {place.column}, {form}"
+                if key not in found:
+                    found[key] = scenario.to_toml().replace(str(CHECKOUT), "CHECKOUT")
+                    if "--resolve-cells" in sys.argv:
+                        Path("cell.toml").write_text(scenario.to_toml())
+                        found[f"{key}, resolved"] = shown("cell.toml")
+        yield path.name.removesuffix(".grid.toml"), found
 
 
 def components() -> Iterator[tuple[str, Any]]:
     """Yields the defaults of every registered component, as a plain scenario shows them."""
+    Path("plain.toml").write_text(tomli_w.dumps(SCENES["plain"]))
     for kind, override in COMPONENTS.items():
-        text = str(shown(PLAIN, override.format("0")))
+        text = str(shown("plain.toml", override.format("0")))
         known = re.search(r"known: (\w+(?:, \w+)*)", text)
-        found = {name: shown(PLAIN, override.format(name)) for name in known[1].split(", ")} if known else {"": text}
-        yield f"{kind}.json", found
-
-
-def checkout() -> Path:
-    """The folder that rayfl is imported from."""
-    return Path(os.environ["CHECKOUT"])
+        yield (
+            kind,
+            {name: shown("plain.toml", override.format(name)) for name in known[1].split(", ")} if known else text,
+        )
 
 
 def main() -> None:
-    assert Path(rayfl.__file__).is_relative_to(checkout()), rayfl.__file__
-    out, resolve = Path(sys.argv[1]), "--resolve-cells" in sys.argv
-    kinds = {
-        "help": help_texts(),
-        "names": names(),
-        "scenarios": scenarios(),
-        "grids": grids(resolve),
-        "components": components(),
-    }
+    assert Path(rayfl.__file__).is_relative_to(CHECKOUT), rayfl.__file__
+    kinds = {"help": help_texts, "names": names, "scenarios": scenarios, "grids": grids, "components": components}
     for kind, files in kinds.items():
-        (out / kind).mkdir(parents=True)
-        for name, content in files:
-            text = content if isinstance(content, str) else json.dumps(content, indent=1)
-            (out / kind / name).write_text(text)
+        folder = Path(sys.argv[1]) / kind
+        folder.mkdir(parents=True)
+        for name, content in files():
+            (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
 
 
 if __name__ == "__main__":
