@@ -90,6 +90,8 @@ def environment(checkout: Checkout, scratch: Path) -> dict[str, str]:
         "RAYFL_DATA": str(scratch / "data"),
         "RAYFL_CACHE": str(scratch / "cache"),
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": "300",
+        "RAY_worker_register_timeout_seconds": "300",
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "100",
         "NO_COLOR": "1",

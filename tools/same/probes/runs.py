@@ -108,7 +108,7 @@ def whole(backend: Literal["inline", "ray"], out: Path) -> None:
             object_store_memory=100 * 2**20,
             include_dashboard=False,
             log_to_driver=False,
-            _node_ip_address="127.0.0.1",
+            _node_ip_address="127.0.4.1",  # 127.0.0.1 itself would be replaced by the address of the machine
         )
     names = sorted(SCENES, key=lambda name: SCENES[name]["resources"]["relay"] == "packed")
     with rayfl.Session(backend=backend, starts="starts", console=QUIET) as session:
