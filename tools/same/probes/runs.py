@@ -108,7 +108,8 @@ def whole(backend: Literal["inline", "ray"], out: Path) -> None:
             object_store_memory=100 * 2**20,
             include_dashboard=False,
             log_to_driver=False,
-            _node_ip_address="127.0.4.1",  # 127.0.0.1 itself would be replaced by the address of the machine
+            # loopback, of which 127.0.0.1 would be replaced; agents compete for ports on one address
+            _node_ip_address=f"127.0.4.{os.getpid() % 250 + 1}",
         )
     names = sorted(SCENES, key=lambda name: SCENES[name]["resources"]["relay"] == "packed")
     with rayfl.Session(backend=backend, starts="starts", console=QUIET) as session:
