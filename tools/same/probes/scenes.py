@@ -99,7 +99,7 @@ SCENES: dict[str, dict[str, Any]] = {
     "client_privacy_local": scene(federated({"name": "fedavg", "weighting": "uniform"}, dp=LOCAL_DP)),
     "choosing": scene(
         federated("fedexp", cohort={"sampler": "power_of_choice", "clients": 3, "candidates": 6}, transforms=["top_k"]),
-        federated({"name": "fedavg", "aggregation": "median"}, name="robust"),
+        federated({"name": "fedavg", "aggregation": "median", "weighting": "uniform"}, name="robust"),
     ),
     "starts_second": scene(federated(rounds=1), start={"scenario": "relay"}),
     "starts": scene(
