@@ -7,13 +7,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from tools.same.checkouts import Checkout, checked_out, produce
-from tools.same.compare import Allowed, Difference, compare, read_allowed, sort_out
+from tools.same.compare import Difference, compare, read_allowed, sort_out
 from tools.same.timing import compare_times
 
 QUICK = ("words", "golden", "inline", "ray", "resume", "checkpoints")
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 if nothing differs but what is allowed, and every entry of --allow is needed; else 1.
     """
     options = _parser().parse_args(arguments)
-    allowed = read_allowed(options.allow) if options.allow else []
+    allowed = read_allowed(options.allow) if options.allow else {}
     parts = options.only or (QUICK if options.quick else PARTS)
     words = "words" if options.quick else "words-with-cells"
     began = time.monotonic()
@@ -131,15 +131,15 @@ def _compare_checkpoints(before: Checkout, after: Checkout) -> Iterator[Differen
             yield Difference(f"checkpoints/{scene}/error.txt:", promised, said)
 
 
-def report(found: Sequence[Difference], allowed: Sequence[Allowed]) -> int:
+def report(found: Sequence[Difference], allowed: Mapping[str, str]) -> int:
     """Prints what differs and is not allowed, and returns the exit status."""
     left, unused = sort_out(found, allowed)
     for one in left[:SHOWN]:
         print(one)
     if len(left) > SHOWN:
         print(f"... and {len(left) - SHOWN} more")
-    for entry in unused:
-        print(f"allowed, but there is no such difference: {entry.where} ({entry.reason})")
+    for pattern in unused:
+        print(f"allowed, but there is no such difference: {pattern} ({allowed[pattern]})")
     number = f"{len(left)} difference{'s' * (len(left) != 1)}"
     print(f"{number}, and {len(found) - len(left)} allowed" if left or allowed else "the same")
     return 1 if left or unused else 0

@@ -123,5 +123,6 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         if done.returncode:
             return (done.stderr or done.stdout).strip()[-2000:]
-        out.rename(target)
+        if not target.exists():  # both commits may be the same
+            out.rename(target)
     return None

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from fnmatch import fnmatchcase
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
 _NOTHING = object()
-_LONGEST = 2000
-"""Lines of texts that are aligned before they are compared; longer ones are compared line by line."""
 
 
 class Difference(NamedTuple):
@@ -79,11 +76,6 @@ def _differences(where: str, before: Any, after: Any) -> Iterator[Difference]:
 
 def _of_texts(where: str, before: list[str], after: list[str]) -> Iterator[Difference]:
     place = where if where.endswith(":") else f"{where}:"
-    if max(len(before), len(after)) > _LONGEST:
-        for number, (one, other) in enumerate(zip_longest(before, after, fillvalue="(nothing)"), start=1):
-            if one != other:
-                yield Difference(f"{place}{number}", one, other)
-        return
     for kind, first, last, begin, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
         if kind != "equal":
             one, other = ("\n".join(lines) or "(nothing)" for lines in (before[first:last], after[begin:end]))
@@ -99,20 +91,8 @@ def _short(text: str) -> str:
     return " | ".join(line.strip() for line in lines[:4])[:300] + (" ..." if len(lines) > 4 or len(text) > 300 else "")
 
 
-class Allowed(NamedTuple):
-    """An intended difference.
-
-    Attributes:
-        where: A shell pattern of the places that may differ.
-        reason: Why.
-    """
-
-    where: str
-    reason: str
-
-
-def read_allowed(path: Path) -> list[Allowed]:
-    """Reads intended differences: tables `[[allow]]` with `where` and `reason`.
+def read_allowed(path: Path) -> dict[str, str]:
+    """Reads intended differences: tables `[[allow]]` with `where`, a shell pattern of places, and `reason`.
 
     Raises:
         SystemExit: The file is not of this form.
@@ -121,11 +101,10 @@ def read_allowed(path: Path) -> list[Allowed]:
     for entry in entries:
         if entry.keys() != {"where", "reason"} or not all(str(value).strip() for value in entry.values()):
             raise SystemExit(f"{path}: every [[allow]] needs `where` and `reason`, and nothing else (got {entry})")
-    return [Allowed(**entry) for entry in entries]
+    return {entry["where"]: entry["reason"] for entry in entries}
 
 
-def sort_out(found: Sequence[Difference], allowed: Sequence[Allowed]) -> tuple[list[Difference], list[Allowed]]:
-    """The differences that nothing allows, and the entries that allow none of them."""
-    used = {entry for one in found for entry in allowed if fnmatchcase(one.where, entry.where)}
-    left = [one for one in found if not any(fnmatchcase(one.where, entry.where) for entry in allowed)]
-    return left, [entry for entry in allowed if entry not in used]
+def sort_out(found: Sequence[Difference], allowed: Mapping[str, str]) -> tuple[list[Difference], list[str]]:
+    """The differences that nothing allows, and the patterns that allow none of them."""
+    left = [one for one in found if not any(fnmatchcase(one.where, pattern) for pattern in allowed)]
+    return left, [pattern for pattern in allowed if not any(fnmatchcase(one.where, pattern) for one in found)]
