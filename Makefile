@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 # Two processes share the tests, some of which take a minute. TESTS=tests/engine selects a folder.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 TESTS ?= tests
 
 # Some images set it. Each of Ray's processes would compile all that it imports, since uv compiles nothing.

@@ -9,15 +9,12 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import pytest
 import torch
 
 from rayfl.engine.memory import M_MMAP_THRESHOLD
-
-ONE_CLUSTER = "cluster/test_contracts.py"
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -33,27 +30,6 @@ def pytest_collection_finish() -> None:
     """What all tests share stays: the garbage collector need not look through it again and again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Moves tests that share a Ray cluster to the end, since a process joins one at a time."""
-    items.sort(key=lambda item: "ray_cluster" in getattr(item, "fixturenames", ()))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Gives the contracts with Ray to one process, which begins with them; others have work meanwhile.
-
-    Marks `xdist_group` would say the same, but pytest-xdist 3.8 does not see them with pytest 9.2.
-    """
-    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]  # begins with the largest scope
-
-    class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return file if file.endswith(ONE_CLUSTER) else nodeid
-
-    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,7 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from xdist.scheduler import LoadGroupScheduling
+from xdist.scheduler import LoadScopeScheduling
 
 KEPT = Path(__file__).with_name("durations.json")
 LIMIT = 2.0
@@ -21,12 +21,11 @@ WORTH_KEEPING = 0.5
 _seconds: defaultdict[str, float] = defaultdict(float)
 
 
-class ByFile(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
-    """Gives a process all tests of a file, or of an `xdist_group`."""
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    """Gives all tests of a file to one process; marks `xdist_group` are not seen by pytest-xdist 3.8 with pytest 9."""
 
     def _split_scope(self, nodeid: str) -> str:
-        group: str = super()._split_scope(nodeid)
-        return group.partition("::")[0]
+        return nodeid.partition("::")[0]
 
 
 def kept() -> tuple[dict[str, float], dict[str, float]]:
@@ -44,13 +43,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files that take longest come first, since the last one to end keeps the others waiting."""
+    """The files that take longest come first, since the last one to end keeps the others waiting.
+
+    Files that share the session's Ray cluster come after all others, since a process joins one cluster at a time.
+    """
     files, _ = kept()
-    items.sort(key=lambda item: -files.get(item.nodeid.partition("::")[0], 0.0))
+    sharing = {item.path for item in items if "ray_cluster" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path in sharing, -files.get(item.nodeid.partition("::")[0], 0.0)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _seconds[report.nodeid.partition("@")[0] if "]" not in report.nodeid else report.nodeid] += report.duration
+    _seconds[report.nodeid] += report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

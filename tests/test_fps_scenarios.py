@@ -41,7 +41,6 @@ def test_rivals_of_fps_differ_in_their_images_alone(task: str, size: int) -> Non
 
 
 @pytest.mark.parametrize("name", GRIDS)
-@pytest.mark.quick_third
 def test_the_cells_of_a_quick_grid_start_from_quick_runs(name: str) -> None:
     scenarios = {
         link.key: link.scenario
