@@ -85,9 +85,9 @@ class FixedFirst(TanhNet):
 
 
 @cache
-def bench_of(network: type[TanhNet]) -> Bench:
+def bench_of(network: str) -> Bench:
     """One for all tests of a network: each client update starts from the vector that it is given."""
-    return Bench(model=f"{network.__module__}:{network.__name__}")
+    return Bench(model=f"{__name__}:{network}")
 
 
 def begun(network: type[TanhNet]) -> TanhNet:
@@ -105,7 +105,7 @@ def ours(
     local: Mapping[str, Any], train: Train = "all", network: type[TanhNet] = TanhNet, **request: Any
 ) -> tuple[Vector, list[float]]:
     """The trained parameters without padding, and the losses."""
-    bench = bench_of(network)
+    bench = bench_of(network.__name__)
     client = bench.client(CLIENT, USUAL | dict(local), lr=LR, train=(train,))
 
     def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
