@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.config import load_scenario
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.errors import ScenarioError
 from rayfl.resolution import resolve
+from rayfl.tasks.classification import Classification
 from tests.contracts.places import PHASE, TABLES
 
 SHORT = {
@@ -34,11 +36,9 @@ SHORT = {
     "BERNOULLI": "p.cohort={bernoulli=0.5}",
     "META": "p.algorithm={name='fedmeta', variant='meta_sgd', order='first'}",
     "NESTEROV": "p.local.optimizer.nesterov=true & p.local.momentum=0.5",
-    "MINE": f"p.algorithm.name='{__name__}:Mine'",
-    "UNTRAINED": f"p.algorithm.name='{__name__}:Untrained'",
     "BOTH": "q.name='q' & q.rounds=1 & q.cohort=2",
 }
-"""Overrides of a scenario by the names that the tables below use; `p.` and `q.` are its phases."""
+"""Overrides of a scenario by the names that the tables below use; `p.` and `q.` are its phases, `@` is this module."""
 
 
 class Mine(FedAvg):
@@ -49,6 +49,35 @@ class Mine(FedAvg):
 
 class Untrained(FedAvg):
     trains: ClassVar[bool] = False
+
+
+class FirstTwo(CohortSampler):
+    """Reads nothing that clients report."""
+
+    def draw(self, context: SamplingContext) -> list[int]:
+        return [0, 1]
+
+
+class PerBatch(Classification):
+    per_sample: ClassVar[bool] = False
+
+
+class Paired(Classification):
+    views: ClassVar[int] = 2
+
+
+class Whole(Classification):
+    def objective(self, batch: Any) -> Any:
+        return batch.outputs.mean()
+
+
+class Keeping(Classification):
+    def client_state(self) -> dict[str, Any]:
+        return {"kept": "phase"}
+
+
+class Stepping(Classification):
+    def after_step(self, module: Any, client: Any) -> None: ...
 
 
 USES = """
@@ -129,9 +158,9 @@ CHECKS = """
     HIDDEN & p.dp.secure=true =>
     p.algorithm='scaffold' & resources.hosts=64 =>
     p.algorithm='scaffold' & resources.hosts=65 => resources.hosts: 65 is .* at most 64 workers; set resources.hosts=64
-    UNTRAINED & RELAY => phases.p: '.*' cannot run in a relay: its clients do not train
-    MINE & p.algorithm.extra=1 & RELAY =>
-    MINE & p.algorithm.weighting='uniform' & RELAY => phases.p.algorithm.weighting: has no effect in a relay
+    p.algorithm='@Untrained' & RELAY => phases.p: '.*' cannot run in a relay: its clients do not train
+    p.algorithm={name='@Mine', extra=1} & RELAY =>
+    p.algorithm={name='@Mine', weighting='uniform'} & RELAY => phases.p.algorithm.weighting: has no effect in a relay
     p.algorithm={name='moon', mu=2} & RELAY =>
     p.algorithm={name='moon', first='initial'} & RELAY => phases.p: 'moon' cannot read the phase's first model in
     p.algorithm='fednova' & p.local.optimizer='adam' => .*.optimizer: 'fednova' does not work with 'adam': it
@@ -177,6 +206,12 @@ CHECKS = """
     SERVER & p.server_training.dp={noise_multiplier=1, max_grad_norm=1} => phases.p.server_training.dp: only the samples
     PRIVATE & DRAWN => phases.p.cohort: 'power_of_choice' reads what clients report, .* with local.dp
     PRIVATE & task='moco' & data.views=[{augment=['flip']}, {}] => phases.p.local.dp: task 'moco' has no per-
+    PRIVATE & p.cohort={sampler='@FirstTwo'} =>
+    PRIVATE & task='@PerBatch' => phases.p.local.dp: task '.*PerBatch' has no per-sample losses
+    PRIVATE & task='@Paired' & data.views=[{augment=['flip']}, {}] => phases.p.local.dp: task '.*' has no per-sample
+    PRIVATE & task='@Whole' => phases.p.local.dp: task '.*Whole' has no per-sample losses
+    PRIVATE & task='@Keeping' => phases.p.local.dp: the state that task '.*Keeping' keeps or changes
+    PRIVATE & task='@Stepping' => phases.p.local.dp: the state that task '.*Stepping' keeps or changes
     PRIVATE & p.local.sample_weights='inverse_frequency' => phases.p.local.sample_weights: cannot be combined with dp
     PRIVATE & p.local.sampling='balanced' => phases.p.local.sampling: cannot be combined with dp
     PRIVATE & p.local.accumulate=2 => phases.p.local.accumulate: cannot be combined with dp: .* larger batch_size
@@ -202,7 +237,7 @@ def rows(table: str) -> list[tuple[str, str]]:
 
 def overrides(text: str) -> list[str]:
     """The overrides of a row."""
-    names = [name.strip() for name in text.split("&")]
+    names = [name.strip() for name in text.replace("@", f"{__name__}:").split("&")]
     written = [part for name in names for part in (overrides(SHORT[name]) if name in SHORT else [name])]
     return [re.sub("^([pq])(?=[.=])", lambda match: f"phases.{'pq'.index(match[1])}", one) for one in written]
 

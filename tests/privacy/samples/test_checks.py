@@ -15,8 +15,6 @@ from rayfl.algorithms.coprefl import CoPreFL
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.errors import ScenarioError
-from rayfl.local import TrainingBatch
-from rayfl.tasks.classification import Classification
 from tests.algorithms.scene import CLASSES, INPUTS
 from tests.engine.scenes import prepared
 
@@ -34,27 +32,6 @@ def refusal(
         prepared(**scene, phases=[chosen])
     (line,) = str(caught.value).splitlines()
     return line
-
-
-class Contrast(Classification):
-    """A task whose objective depends on the whole batch."""
-
-    name: str = "contrast"
-    per_sample = False
-
-
-class Whole(Classification):
-    name: str = "whole"
-
-    def objective(self, batch: TrainingBatch) -> torch.Tensor:
-        return batch.outputs.square().mean()
-
-
-@pytest.mark.parametrize("task", ["Contrast", "Whole"])
-def test_a_task_without_per_sample_losses(task: str) -> None:
-    line = refusal(scene={**PEOPLE, "task": f"{__name__}:{task}"})
-    assert line.startswith("phases.private.local.dp: task '")
-    assert "use a task that has" in line
 
 
 @pytest.mark.parametrize(("train", "refused"), [("all", True), ("body", True), ("head", False)])
