@@ -6,9 +6,10 @@ killed if a test that reaches the line fails, within a minute. Which tests reach
     python -m tools.mutants reach REACH         # the quick tests under coverage, once per state of the tests
     python -m tools.mutants run REACH RESULTS   # goes on where it was stopped; prints killed and survivors
 
-Two runs compare if the sources in `AREAS` are the same: the mutants are drawn from them with a fixed seed. Work in a
-clone of its own: files in `rayfl/` are overwritten while a mutant is tried, and put back. `--share 1/2` and `2/2` let
-two processes, in two clones, share the work. Needs the group `mutants` of pyproject.toml.
+The mutants are drawn from the sources in `AREAS` with a fixed seed; where these have changed since an earlier pass,
+`--like ITS_RESULTS` finds its mutants again. Work in a clone of its own: files in `rayfl/` are overwritten while a
+mutant is tried, and put back. `--share 1/2` and `2/2` let two processes, in two clones, share the work. Needs the
+group `mutants` of pyproject.toml.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from cosmic_ray.ast import ast_nodes, get_ast_from_path
 from cosmic_ray.mutating import mutate_code
@@ -82,11 +84,11 @@ class Mutant:
         assert changed is not None, self
         return changed
 
-    def words(self) -> str:
-        """What it changes: the line before and after."""
+    def change(self) -> str:
+        """The line before and after."""
         pairs = zip((ROOT / self.path).read_text().splitlines(), self.code().splitlines(), strict=False)
         one, other = next((a, b) for a, b in pairs if a != b)
-        return f"{self.path}:{self.line}: {one.strip()}  ->  {other.strip()}"
+        return f"{one.strip()}  ->  {other.strip()}"
 
 
 def all_mutants(area: str) -> Iterator[Mutant]:
@@ -134,6 +136,22 @@ def drawn() -> list[Mutant]:
     return chosen
 
 
+def found_again(passes: list[Path]) -> list[Mutant | None]:
+    """The mutants of an earlier pass, by their words, since lines move; None for one whose line has changed."""
+    rows = sorted(
+        (json.loads(line) for path in passes for line in path.read_text().splitlines()), key=lambda row: row["mutant"]
+    )
+    known: dict[tuple[str, str], list[Mutant]] = {}
+    for area in AREAS:
+        for mutant in all_mutants(area):
+            known.setdefault((mutant.path, mutant.operator), []).append(mutant)
+
+    def nearest_first(row: dict[str, Any]) -> list[Mutant]:
+        return sorted(known.get((row["path"], row["operator"]), ()), key=lambda mutant: abs(mutant.line - row["line"]))
+
+    return [next((m for m in nearest_first(row) if m.change() == row["change"]), None) for row in rows]
+
+
 def reach(out: Path, tests: str) -> None:
     """Runs the quick tests under coverage; writes, by file and line, which tests reach it, and what each test takes."""
     files = ",".join(sorted({mutant.path for mutant in drawn()}))
@@ -165,23 +183,23 @@ def _seconds(report: Path) -> dict[str, float]:
     return {f"{case.get('file')}::{case.get('name')}": float(case.get("time") or 0) for case in passed}
 
 
-def run(reached: Path, out: Path, share: str) -> None:
+def run(reached: Path, out: Path, share: str, earlier: list[Path]) -> None:
     """Tries the mutants that `out` does not have yet, and appends a line of JSON for each."""
     known = json.loads(reached.read_text())
     done = {line["mutant"] for line in map(json.loads, out.read_text().splitlines())} if out.exists() else set()
     part, parts = map(int, share.split("/"))
-    mutants = drawn()
+    mutants: list[Mutant | None] = found_again(earlier) if earlier else list(drawn())
     with out.open("a") as results:
         for number in range(part - 1, len(mutants), parts):
             mutant = mutants[number]
-            if number in done:
+            if mutant is None or number in done:
                 continue
             reaching = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
             tests = {test: known["seconds"][test] for test in reaching if test in known["seconds"]}
             began = time.monotonic()
             said = tried(mutant, tests) if tests else "not reached"
             row = {"mutant": number, "outcome": said, "tests": len(tests), "seconds": time.monotonic() - began}
-            results.write(json.dumps(row | asdict(mutant) | {"words": mutant.words()}) + "\n")
+            results.write(json.dumps(row | asdict(mutant) | {"change": mutant.change()}) + "\n")
             results.flush()
 
 
@@ -264,7 +282,7 @@ def summary(paths: list[Path]) -> None:
     print(f"{'all':16} {sum(row['outcome'] == 'killed' for row in rows):3} of {len(rows)} killed")
     for row in rows:
         if row["outcome"] not in KILLED:
-            print(f"  {row['outcome']:11} {row['words']}")
+            print(f"  {row['outcome']:11} {row['path']}:{row['line']}: {row['change']}")
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -272,16 +290,19 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("step", choices=("list", "reach", "run", "summary"))
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--share", default="1/1")
+    parser.add_argument(
+        "--like", nargs="*", default=[], type=Path, help="results of an earlier pass, to be compared with"
+    )
     parser.add_argument("--tests", default="tests")
     given = parser.parse_args(arguments)
     files = [path.absolute() for path in given.files]
     if given.step == "list":
         for mutant in drawn():
-            print(mutant.area, mutant.operator, mutant.words())
+            print(f"{mutant.area} {mutant.path}:{mutant.line}: {mutant.change()}")
     elif given.step == "reach":
         reach(files[0], given.tests)
     elif given.step == "run":
-        run(files[0], files[1], given.share)
+        run(files[0], files[1], given.share, given.like)
     else:
         summary(files)
 
