@@ -23,12 +23,12 @@ from tests.engine.scenes import run_on_hosts
 from tests.golden.recording import conditions, described, of_these_conditions, outcome, recorded
 from tests.golden.scenarios import golden_scenarios
 
-pytestmark = [pytest.mark.usefixtures("no_picture"), pytest.mark.xdist_group("golden")]
+pytestmark = pytest.mark.usefixtures("no_picture")
 
 TOLERANCE = 2e-3
 """Relative, between processors and versions of PyTorch, after the few rounds that these scenarios take."""
 
-SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4}
+SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4, "simsiam": 0.02}
 """Tolerances of their own: batches of 8 and momentum let a relative change of 1e-7 in the first model grow so far."""
 
 
