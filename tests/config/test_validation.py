@@ -172,6 +172,7 @@ def test_an_import_path_to_nothing_is_told(name: str, message: str) -> None:
 @pytest.mark.parametrize("name", ["a/b", "", "..", "a\nb", "a" * 201, "ä" * 101])
 def test_a_name_that_cannot_name_a_folder_is_rejected(name: str) -> None:
     assert "name: " in message_for("name", name)
+    assert Scenario.from_tables({**TABLES, "name": "ä" * 100}).name
 
 
 def test_options_that_no_file_can_hold_are_rejected() -> None:

@@ -82,6 +82,8 @@ def test_each_value_at_the_edge_of_its_range_goes_through_toml_and_back(place: P
             try:
                 built = place.build(tables)
             except ScenarioError as error:
+                if "has no effect" in str(error) and companions:
+                    raise
                 if not re.search(f"{OF_ANOTHER_KEY}|{IN_OWN_WORDS}", str(error)):
                     raise
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
@@ -49,6 +50,13 @@ class Mine(FedAvg):
 
 class Untrained(FedAvg):
     trains: ClassVar[bool] = False
+
+
+class Declared:
+    config = FedAvg
+
+
+KEYS = SimpleNamespace(config=3)
 
 
 class FirstTwo(CohortSampler):
@@ -170,7 +178,28 @@ CHECKS = """
     p.algorithm={name='feddyn', penalty='decay'} & p.local.optimizer='adam' =>
     p.algorithm={name='qfedavg', q=0} & p.local.optimizer='adam' =>
     p.algorithm={name='fedexp', form='code'} & RELAY => phases.p.algorithm.form: has no effect in a relay
+    p.report=['step', 'step'] => phases.p.report: lists 'step' twice
     p.report=['step', 'divergence'] =>
+    p.ema_decay=0.9 => phases.p: ema_decay has no effect without eval_model = 'ema'; leave it out
+    p.ema_decay=0.9 & p.eval_model='ema' =>
+    RELAY & CENTRAL => phases.p.dp: level = 'central' needs a server .*; use level = 'local'
+    ALONE & p.keep_momentum=true => phases.p: keep_momentum needs local.optimizer = 'sgd' with local.momentum above 0
+    ALONE & p.keep_momentum=true & p.local.momentum=0.5 =>
+    ALONE & p.keep_momentum=true & NESTEROV => phases.p: keep_momentum needs
+    ALONE & p.local.momentum=0.5 =>
+    p.schedule='@Mine' => phases.p: schedule: '.*' does not declare its keys; set its `config` to a class derived from
+    p.schedule='@Declared' => phases.p: schedule: '.*' does not declare its keys
+    p.schedule='@KEYS' => phases.p: schedule: '.*' does not declare its keys
+    p.schedule='x:' => phases.p: schedule: 'x:' is not an import path
+    p={name='p', cohort=2, rounds=1, until=1} => phases.p: give either rounds, the number of rounds, or until
+    BOTH & q={name='q', cohort=2, until=1} => phases: 'q' has until = 1, but the phases before it already have 1 rounds
+    BOTH & q={name='q', cohort=2, until=2} =>
+    p.rounds=0 => phases: none of them has any rounds
+    BOTH & q.name='p' => phases: two phases have the same name: p, p
+    phases={a={}} => phases: must be a list
+    phases=[3] => phases.0: .*
+    name='a/b' => name: must be usable as a folder's name
+    task.label_smoothing=0.1 =>
     p.report=['steps'] => phases.p.report: 'fedavg' does not report 'steps'; did you mean 'step'?
     p.algorithm='qfedsgd' & p.report=['step'] =>
     p.algorithm='qfedsgd' & p.local.momentum=0.1 => phases.p.local.momentum: .*: clients of 'qfedsgd' do not train
@@ -250,7 +279,7 @@ def checked(text: str, algorithm: str = "fedavg") -> None:
 def refusal(text: str, algorithm: str = "fedavg") -> str:
     with pytest.raises(ScenarioError) as caught:
         checked(text, algorithm)
-    (line,) = str(caught.value).splitlines()
+    (line,) = str(caught.value).removeprefix("scenario 'scenario':\n").splitlines()
     return line
 
 
