@@ -86,6 +86,7 @@ LEAST: Mapping[str, dict[str, Any]] = {
 }
 """The keys that a section or component needs."""
 
+PHASE_KEY: KeyPath = ("phases", 0)
 PHASE = {"name": "p", "rounds": 1, "cohort": 2}
 TABLES: dict[str, Any] = {"data": {"name": "handwriting"}, "model": "mlp", "phases": [PHASE]}
 
@@ -158,14 +159,9 @@ def sections() -> Iterator[Place]:
     seen = {"BySampler"}  # its keys are those of a component
     roots: list[tuple[KeyPath, Schema, dict[str, Any]]] = [((), Scenario.model_json_schema(), TABLES)]
     for name in schedules:
-        schema = config_of(name).model_json_schema()
-        roots.append(
-            (
-                ("phases", 0),
-                schema,
-                placed(TABLES, ("phases", 0), {"name": "p", "schedule": name, **LEAST[schema["title"]]}),
-            )
-        )
+        of_phase = config_of(name).model_json_schema()
+        phase = {"name": "p", "schedule": name, **LEAST[of_phase["title"]]}
+        roots.append((PHASE_KEY, of_phase, placed(TABLES, PHASE_KEY, phase)))
     for path, schema, tables in roots:
         for place in _sections(path, schema, schema["$defs"], tables):
             if place.name not in seen:
@@ -185,7 +181,6 @@ def _sections(path: KeyPath, schema: Schema, definitions: Schema, tables: dict[s
                 yield from _sections(at, inner, definitions, least)
 
 
-PHASE_KEY: KeyPath = ("phases", 0)
 UNIFORM = placed(TABLES, (*PHASE_KEY, "algorithm"), {"weighting": "uniform"})
 KINDS: Sequence[tuple[Registry, KeyPath, Sequence[str]]] = (
     (algorithms, (*PHASE_KEY, "algorithm"), ()),
