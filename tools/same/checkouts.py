@@ -89,9 +89,6 @@ def environment(checkout: Checkout, scratch: Path) -> dict[str, str]:
         "RAYFL_DATA": str(scratch / "data"),
         "RAYFL_CACHE": str(scratch / "cache"),
         "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_raylet_start_wait_time_s": "300",  # on a busy machine
-        "RAY_worker_register_timeout_seconds": "300",
-        "RAY_agent_register_timeout_ms": "300000",
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "100",
         "NO_COLOR": "1",
@@ -122,7 +119,7 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
         own = environment(checkout, Path(folder)) | (OLDER if older else {})
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         if done.returncode:
-            return (done.stderr or done.stdout).strip()[-2000:]
+            return (done.stderr or done.stdout).strip()[-250:]
         if not target.exists():  # both commits may be the same
             out.rename(target)
     return None

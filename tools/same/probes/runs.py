@@ -96,21 +96,25 @@ def one_by_one(names: Iterable[str], out: Path, run: Callable[[str, Path], objec
             (out / name / "error.txt").write_text(said.replace(str(Path.cwd()), "SCENES"))
 
 
+def start_ray(tries: int = 5) -> None:
+    """Starts a small Ray instance; tries again, since on a busy machine Ray does not wait long enough for itself."""
+    import ray
+
+    # loopback, of which 127.0.0.1 would be replaced; agents compete for ports on one address
+    address = f"127.0.4.{os.getpid() % 250 + 1}"
+    small = {"num_cpus": 2, "num_gpus": 0, "object_store_memory": 100 * 2**20, "_node_ip_address": address}
+    try:
+        ray.init("local", **small, include_dashboard=False, log_to_driver=False)  # type: ignore[arg-type]
+    except Exception as error:  # Ray raises a plain Exception
+        if tries == 1 or "timed out" not in str(error):
+            raise
+        start_ray(tries - 1)
+
+
 def whole(backend: Literal["inline", "ray"], out: Path) -> None:
     """Runs every scene. On Ray, an instance stays up, and so do its workers as long as [resources] are the same."""
     if backend == "ray":
-        import ray
-
-        ray.init(
-            "local",
-            num_cpus=2,
-            num_gpus=0,
-            object_store_memory=100 * 2**20,
-            include_dashboard=False,
-            log_to_driver=False,
-            # loopback, of which 127.0.0.1 would be replaced; agents compete for ports on one address
-            _node_ip_address=f"127.0.4.{os.getpid() % 250 + 1}",
-        )
+        start_ray()
     names = sorted(SCENES, key=lambda name: SCENES[name]["resources"]["relay"] == "packed")
     with rayfl.Session(backend=backend, starts="starts", console=QUIET) as session:
         one_by_one(names, out, lambda name, folder: session.run(f"{name}.toml", folder=folder))
