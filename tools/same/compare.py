@@ -42,6 +42,8 @@ def compare(part: str, before: Path, after: Path, only: Sequence[str] | None = N
     sides = [_files(before, only), _files(after, only)]
     found: list[Difference] = []
     for name in sorted({*sides[0], *sides[1]}):
+        if len({side[name].read_bytes() if name in side else None for side in sides}) == 1:
+            continue
         one, other = (_content(side[name]) if name in side else _NOTHING for side in sides)
         found += _differences(f"{part}/{name}:", one, other)
     return found
@@ -68,7 +70,7 @@ def _differences(where: str, before: Any, after: Any) -> Iterator[Difference]:
             yield from _differences(f"{place}{key}", before.get(key, _NOTHING), after.get(key, _NOTHING))
         if [key for key in before if key in after] != [key for key in after if key in before]:
             yield Difference(f"{place}(order)", ", ".join(map(str, before)), ", ".join(map(str, after)))
-    elif isinstance(before, str) and isinstance(after, str) and "\n" in before + after:
+    elif isinstance(before, str) and isinstance(after, str) and before != after and "\n" in before + after:
         yield from _of_texts(where, before.splitlines(), after.splitlines())
     elif _text(before) != _text(after):  # as JSON: 1 is not 1.0, -0.0 is not 0.0, and NaN is NaN
         yield Difference(where, _text(before), _text(after))
