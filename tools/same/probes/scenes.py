@@ -90,7 +90,6 @@ SCENES: dict[str, dict[str, Any]] = {
         federated("fedbn", 4, 4, LONG),
         data=IMAGES | {"augment": ["flip"]},
         model="scenes:Convolutional",
-        evaluation={"every": 2},
     ),
     "sample_privacy": scene(RELAY | {"local": SAMPLE_DP}, federated("scaffold", local=SAMPLE_DP)),
     "client_privacy": scene(
