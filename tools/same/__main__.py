@@ -7,9 +7,11 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
 
 from tools.same.checkouts import Checkout, checked_out, produce
@@ -21,7 +23,7 @@ PARTS = (*QUICK, "golden-avx2", "inline-avx2", "timing")
 OF_AFTER = ("ray", "checkpoints")
 """What is compared with other outputs of the same commit, or made from those of BEFORE."""
 KEPT = ".kept"
-SHOWN = 60
+SHOWN, SHOWN_FILES = 2, 30
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -134,10 +136,13 @@ def _compare_checkpoints(before: Checkout, after: Checkout) -> Iterator[Differen
 def report(found: Sequence[Difference], allowed: Mapping[str, str]) -> int:
     """Prints what differs and is not allowed, and returns the exit status."""
     left, unused = sort_out(found, allowed)
-    for one in left[:SHOWN]:
-        print(one)
-    if len(left) > SHOWN:
-        print(f"... and {len(left) - SHOWN} more")
+    files = [list(group) for _, group in groupby(left, lambda one: one.where.partition(":")[0])]
+    for group in files[:SHOWN_FILES]:
+        print(
+            *group[:SHOWN], *([f"    ... and {len(group) - SHOWN} more there"] if len(group) > SHOWN else []), sep="\n"
+        )
+    for part, number in Counter(group[0].where.partition("/")[0] for group in files[SHOWN_FILES:]).items():
+        print(f"... and in {number} more files of {part}")
     for pattern in unused:
         print(f"allowed, but there is no such difference: {pattern} ({allowed[pattern]})")
     number = f"{len(left)} difference{'s' * (len(left) != 1)}"
