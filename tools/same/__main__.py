@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,7 +22,8 @@ PARTS = (*QUICK, "golden-avx2", "inline-avx2", "timing")
 OF_AFTER = ("ray", "checkpoints")
 """What is compared with other outputs of the same commit, or made from those of BEFORE."""
 KEPT = ".kept"
-SHOWN, SHOWN_FILES = 2, 30
+SHOWN, SHOWN_FILES = 2, 8
+"""Differences of a file, and files of a part, that are printed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,13 +136,14 @@ def _compare_checkpoints(before: Checkout, after: Checkout) -> Iterator[Differen
 def report(found: Sequence[Difference], allowed: Mapping[str, str]) -> int:
     """Prints what differs and is not allowed, and returns the exit status."""
     left, unused = sort_out(found, allowed)
-    files = [list(group) for _, group in groupby(left, lambda one: one.where.partition(":")[0])]
-    for group in files[:SHOWN_FILES]:
-        print(
-            *group[:SHOWN], *([f"    ... and {len(group) - SHOWN} more there"] if len(group) > SHOWN else []), sep="\n"
-        )
-    for part, number in Counter(group[0].where.partition("/")[0] for group in files[SHOWN_FILES:]).items():
-        print(f"... and in {number} more files of {part}")
+    for part, of_part in groupby(left, lambda one: one.where.partition("/")[0]):
+        files = [list(group) for _, group in groupby(of_part, lambda one: one.where.partition(":")[0])]
+        for group in files[:SHOWN_FILES]:
+            print(*group[:SHOWN], sep="\n")
+            if len(group) > SHOWN:
+                print(f"    ... and {len(group) - SHOWN} more there")
+        if len(files) > SHOWN_FILES:
+            print(f"... and in {len(files) - SHOWN_FILES} more files of {part}")
     for pattern in unused:
         print(f"allowed, but there is no such difference: {pattern} ({allowed[pattern]})")
     number = f"{len(left)} difference{'s' * (len(left) != 1)}"
