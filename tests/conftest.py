@@ -11,10 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
+import psutil
 import pytest
 import torch
 
 from rayfl.engine.memory import M_MMAP_THRESHOLD
+
+WORTH_TRIMMING = 300 * 2**20
+"""Bytes."""
+_after_trim = [0]
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
@@ -58,11 +63,13 @@ def freed_memory_returns() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def trimmed() -> Iterator[None]:
-    """What a module's tests leave behind goes back to the system."""
+    """What tests leave behind goes back to the system once it is much, since looking through all objects is slow."""
     yield
-    gc.collect()
-    if sys.platform == "linux":
-        ctypes.CDLL(None).malloc_trim(0)
+    if psutil.Process().memory_info().rss > _after_trim[0] + WORTH_TRIMMING:
+        gc.collect()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
+        _after_trim[0] = psutil.Process().memory_info().rss
 
 
 @pytest.fixture(scope="session")
