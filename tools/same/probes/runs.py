@@ -28,7 +28,7 @@ from scenes import SCENES, STATEFUL  # type: ignore[import-not-found]
 import rayfl
 
 QUIET = Console(quiet=True)
-MANY = {"phases.0.cohort": 1, "phases.0.local": {"steps": 1500, "batch_size": 4, "lr": 0.01}, "checkpoint.rounds": 0}
+MANY = {"phases.0.cohort": 1, "phases.0.local": {"steps": 4000, "batch_size": 4, "lr": 0.01}, "checkpoint.rounds": 0}
 
 
 class Stop(rayfl.Callback):

@@ -13,6 +13,7 @@ import re
 import runpy
 import sys
 import tomllib
+import warnings
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
@@ -172,6 +173,7 @@ def components() -> Iterator[tuple[str, Any]]:
 
 def main() -> None:
     assert Path(rayfl.__file__).is_relative_to(CHECKOUT), rayfl.__file__
+    warnings.simplefilter("ignore")  # runpy's, that a module was imported before
     kinds = {"help": help_texts, "names": names, "scenarios": scenarios, "grids": grids, "components": components}
     for kind, files in kinds.items():
         folder = Path(sys.argv[1]) / kind
