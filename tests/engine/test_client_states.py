@@ -130,6 +130,18 @@ def test_state_of_one_round_may_be_lost_with_the_host_and_does_not_pile_up(new: 
     assert 1 not in states._staged
 
 
+def test_nothing_that_was_staged_for_a_round_or_earlier_outlives_its_commit(new: New) -> None:
+    states = new()
+    for index, client in ((FIRST, 1), (SECOND, 2)):
+        states.open(client, index, 0, NEW, CPU)
+        states.stage(client, index.round, {"drift": torch.ones(1)})
+    states.commit(FIRST, [1], IN_PHASE)
+    assert list(states._staged) == [SECOND.round]
+    states.stage(1, FIRST.round, {"drift": torch.ones(1)})  # by an update that was repeated after the commit
+    states.commit(SECOND, [2], IN_PHASE)
+    assert not states._staged
+
+
 def test_states_of_rounds_open_at_once_are_kept_apart(new: New) -> None:
     states = new()
     for index, client in ((FIRST, 1), (SECOND, 2)):

@@ -155,6 +155,22 @@ def test_a_large_value_allocates_and_sends_further_bins_for_its_own_chunk_alone(
     assert part.further.shape == (1, 1)
 
 
+@pytest.mark.parametrize("bits", [8, 32])
+def test_shares_that_are_too_large_together_though_not_one_by_one_are_summed_exactly(bits: int) -> None:
+    """Each is below the 2**(53 - bits) up to which float64 adds multiples of 2**-bits exactly."""
+    totals = [units * 2.0**-bits for units in (2**53 - 1, 2, 1)]
+    exact = float(sum(map(Fraction, totals)))
+    assert exact != sum(totals), "float64 rounds on the way"
+    nothing = np.zeros(0, np.int64), np.zeros((0, 0))
+    parts = [PartialSum(np.array([total, 1.0]), abs(total), *nothing) for total in totals]
+    assert combine("delta", parts, bits).tolist() == [exact, 3.0]
+    assert combine("delta", parts[::-1], bits).tolist() == [exact, 3.0]
+
+
+def test_a_shares_bound_is_not_below_its_values() -> None:
+    assert summed([((0.75, 0.0), 1.0), ((-0.75, 1.0), -1.0)]).bound >= 1.5
+
+
 def test_an_empty_vector_has_an_empty_sum() -> None:
     assert combine("delta", [summed([((), 1.0)])] * 2, BITS).shape == (0,)
 
