@@ -160,6 +160,6 @@ def test_a_commit_that_adds_a_comment_is_the_same_and_one_that_changes_a_default
     assert same(f"{original}# a comment\n")[0] == 0
     status, said = same(original.replace(default, "mu: NonNegativeFloat = 0.0101"))
     assert status == 1
-    assert "inline/asynchronous/scenario.toml:phases.1.algorithm.mu\n    - 0.01\n    + 0.0101\n" in said
+    assert "inline/asynchronous/scenario.toml:phases.1.algorithm.penalties.0.mu\n    - 0.01\n    + 0.0101\n" in said
     assert "inline/asynchronous/model.json:tensors.first.weight" in said
     assert "inline/scaffold" not in said
