@@ -16,7 +16,7 @@ from tests.analysis.scene import analysed, build
 
 
 def test_the_curve_is_the_least_squares_polynomial_in_every_window(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("curve", finished_run, out=tmp_path, window=5, saved=True, order=2)
+    rows = analysed("curve", finished_run, out=tmp_path, window=5, order=2)
     points = [row for row in rows if row["round"] is not None]
     values = np.array([row["test_accuracy"] for row in read_rows(finished_run.path)])
     assert [row["value"] for row in points] == values.tolist()

@@ -57,7 +57,7 @@ def test_kernels_that_do_not_fit_are_rejected_before_anything_is_loaded(finished
 
 
 def test_gradients_spread_as_computed_by_hand(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("heterogeneity", finished_run, out=tmp_path, saved=True, batch_size=4)
+    rows = analysed("heterogeneity", finished_run, out=tmp_path, batch_size=4)
     assert [row["round"] for row in rows] == [0, 2, 6]
     run, data = opened(finished_run), people()
     shards = run.workload(0).store.train_shards

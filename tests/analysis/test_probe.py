@@ -32,7 +32,7 @@ def features(run: RunFolder, round: int, x: np.ndarray) -> np.ndarray:
 
 
 def test_neighbours_are_training_samples_by_the_features_of_each_model(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("probe", finished_run, out=tmp_path, rounds=[0, 6], saved=True, k=1)
+    rows = analysed("probe", finished_run, out=tmp_path, rounds=[0, 6], k=1)
     data = people()
     assert [row["round"] for row in rows] == [0, 6]
     for row in rows:

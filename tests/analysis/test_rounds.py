@@ -27,7 +27,7 @@ def scores_by_hand(vector: np.ndarray, layout: object) -> tuple[float, float]:
 
 
 def test_gains_add_up_and_are_those_of_plain_computation(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("gains", finished_run, out=tmp_path, saved=True)
+    rows = analysed("gains", finished_run, out=tmp_path)
     recorded = {row["round"]: row for row in read_rows(finished_run.path)}
     run = opened(finished_run)
     layout = run.workload(3).initial.layout
@@ -46,7 +46,7 @@ def test_gains_add_up_and_are_those_of_plain_computation(finished_run: RunFolder
 
 
 def test_variance_scores_combinations_on_the_simplex(finished_run: RunFolder, tmp_path: Path) -> None:
-    rows = analysed("variance", finished_run, out=tmp_path, saved=True, weights=20, rounds=[4, 6])
+    rows = analysed("variance", finished_run, out=tmp_path, weights=20, rounds=[4, 6])
     assert [(row["round"], row["draw"]) for row in rows] == [(r, d) for r in (4, 6) for d in range(-1, 20)]
     run = opened(finished_run)
     replayed, layout = Replay(run).round(4), run.workload(4).initial.layout

@@ -75,7 +75,7 @@ os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 """
 
 
-@pytest.mark.takes("only a process of its own loses its terminal")
+@pytest.mark.slow  # only a process of its own loses its terminal; tests/test_endings.py sends SIGHUP in this one
 def test_a_run_whose_terminal_is_closed_ends_with_a_checkpoint(tmp_path: Path) -> None:
     """Nothing can be printed any more, as when a connection over SSH is lost."""
     (tmp_path / "tiny.toml").write_text(TINY)

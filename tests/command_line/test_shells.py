@@ -93,14 +93,11 @@ def terminal(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.Capt
 
 
 TYPED = [
-    ("compl\tba\t", ["completion", "bash"]),
     ("run femnist_cycl\t--ba\tinl\t", ["run", "femnist_cyclic", "--backend", "inline"]),
-    ("run femnist_cyclic see\t7", ["run", "femnist_cyclic", "seed=7"]),
     (
         "run femnist_cyclic --quick phases.cyc\tro\t7",
         ["run", "femnist_cyclic", "--quick", "phases.cyclic.rounds=7"],
     ),
-    ("grid fedbug_table_4_t\t", ["grid", "fedbug_table_4_tiny_imagenet"]),
 ]
 
 

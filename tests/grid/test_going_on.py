@@ -60,10 +60,9 @@ def interrupt(cell: Cell, monkeypatch: pytest.MonkeyPatch, after: int = 3, times
     assert not cell.finished()
 
 
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> tuple[list[dict[str, Any]], bytes]:
-    (tmp_path / "undisturbed").mkdir()
-    cell = cell_of(tmp_path / "undisturbed")
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[dict[str, Any]], bytes]:
+    cell = cell_of(tmp_path_factory.mktemp("undisturbed"))
     assert run_cell(cell, NO_DATA) is None
     return figures(cell)
 
@@ -105,14 +104,13 @@ def test_a_cell_that_was_interrupted_before_its_first_checkpoint_begins_again(
     assert "the run starts over: it was stopped before its first checkpoint" in (cell.folder / LOG).read_text()
 
 
-@pytest.mark.parametrize("damage", ["manifest", "state", "records"])
+@pytest.mark.parametrize("damage", ["state", "records"])
 def test_a_cell_whose_checkpoint_is_damaged_begins_again(
     damage: str, undisturbed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cell = cell_of(tmp_path, **{"checkpoint.keep": 1})
     interrupt(cell, monkeypatch)
     damaged = {
-        "manifest": cell.folder.glob("checkpoints/round-*.json"),
         "state": cell.folder.glob("checkpoints/states/*/*"),
         "records": [cell.folder / "metrics.jsonl"],
     }
@@ -141,7 +139,7 @@ def test_a_cell_that_began_with_other_code_begins_again(tmp_path: Path, monkeypa
     assert "continues" not in (cell.folder / LOG).read_text()
 
 
-SECURE = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True, "physical_batch_size": 1}
+SECURE = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True}
 
 
 def charged(folder: Path) -> list[int]:

@@ -74,7 +74,7 @@ def test_differences_are_paired_by_task_and_seed_and_averaged_over_seeds() -> No
 def test_a_95_percent_interval_holds_the_truth_in_95_of_100_cases() -> None:
     rng = np.random.default_rng(3)
     held = []
-    for _ in range(4000):
+    for _ in range(1500):
         shared, own, other = rng.normal(0, 10, 6), rng.normal(2, 1, 6), rng.normal(0, 1, 6)
         ours = [run(float(value), 0, task) for task, value in enumerate(shared + own)]
         theirs = [run(float(value), 0, task) for task, value in enumerate(shared + other)]
@@ -82,7 +82,7 @@ def test_a_95_percent_interval_holds_the_truth_in_95_of_100_cases() -> None:
         assert found is not None
         assert found.margin is not None
         held.append(abs(found.mean - 2) <= found.margin)
-    assert statistics.fmean(held) == pytest.approx(0.95, abs=0.012)
+    assert statistics.fmean(held) == pytest.approx(0.95, abs=0.017)
 
 
 def test_one_pair_has_no_interval_and_none_has_no_difference() -> None:

@@ -82,6 +82,7 @@ class Finished:
 def run_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+        patch.setattr("rayfl.grid.drawing.draw", lambda *_: None)
         folder = tmp_path_factory.mktemp("grid")
         patch.chdir(folder)
         written(folder)
@@ -94,6 +95,7 @@ def run_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 @pytest.fixture
 def finished(run_in_two_parts: Finished, monkeypatch: pytest.MonkeyPatch) -> Finished:
     monkeypatch.chdir(run_in_two_parts.folder)
+    monkeypatch.setattr("rayfl.grid.drawing.draw", lambda *arguments: arguments[3].joinpath("drawn").touch())
     return run_in_two_parts
 
 
@@ -156,8 +158,7 @@ def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(
     entry = f"| Random | {sum(means) / 2:.2f} ± {deviation:.2f} (78.96 ± 2.98) |"
     assert any(line.startswith(entry) for line in lines)
     assert any(line.startswith("points: row minus Faster; mean difference on the same task") for line in lines)
-    for picture in ("table.png", "table.pdf", "clients.png", "clients.pdf"):
-        assert (runs / picture).stat().st_size > 5_000
+    assert (runs / "drawn").exists()
 
 
 def test_an_interrupted_grid_goes_on_with_the_starts_that_are_finished(finished: Finished) -> None:

@@ -54,8 +54,8 @@ KINDS: dict[str, list[dict[str, Any]]] = {
     ],
 }  # fmt: skip
 
-QUICK = ["stateful", "server state, then a relay that keeps state", "noise for samples", "rounds that overlap"]
-"""Between them: states of clients and of the server, a handover, relays, what was spent, and rounds under way."""
+QUICK = ["stateful", "server state, then a relay that keeps state", "rounds that overlap"]
+"""Between them: states of clients and of the server, a handover, relays, and rounds under way."""
 
 DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognormal": [10.0, 1.0]}, "dropout": 0.2}}}
 
@@ -152,8 +152,8 @@ def undisturbed(kind: str) -> tuple[dict[str, Any], int]:
 @pytest.mark.parametrize(
     "kind", [*QUICK, *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK)]
 )
-@pytest.mark.takes("six runs that are stopped up to three times, of each kind")
-@settings(max_examples=6)
+@pytest.mark.takes("four runs that are stopped up to three times, of each kind")
+@settings(max_examples=4)
 @given(stopped=st.lists(attempts, min_size=1, max_size=3), last=attempts)
 def test_a_run_that_was_stopped_at_any_moment_leaves_what_an_undisturbed_one_does(
     kind: str, stopped: Sequence[Attempt], last: Attempt

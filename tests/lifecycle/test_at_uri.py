@@ -74,7 +74,7 @@ def left_in(working: Path) -> list[Path]:
     return list(working.glob("rayfl-run-*"))
 
 
-@pytest.mark.parametrize("kind", ["file", "s3"])
+@pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.slow), "s3"])
 def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     kind: str, store: ObjectStore, undisturbed: rayfl.Result, working: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -125,27 +125,25 @@ def test_a_damaged_state_is_told_and_the_checkpoint_before_is_used(
     assert [row["round"] for row in rows(place)] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("refused", ["/states/", "checkpoints/round-"])
 def test_a_full_bucket_costs_checkpoints_but_not_the_last_good_one(
-    refused: str, store: ObjectStore, capsys: pytest.CaptureFixture[str]
+    store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = f"full-{refused.strip('/').replace('/', '-')}"
-    place, kept = store.folder / name, list[str]()
+    place, kept = store.folder / "full", list[str]()
 
     def fills() -> None:
         kept.extend(path.name for path in place.glob("checkpoints/*.json"))
-        store.refuses[refused] = FULL
+        store.refuses["checkpoints/round-"] = FULL
 
     def looks() -> None:
         assert {path.name for path in place.glob("checkpoints/*.json")} >= set(kept)
         store.refuses.clear()
 
-    phases = [PLAIN | {"rounds": 7}]
+    phases = [PLAIN | {"rounds": 6}]
     run(
         tables(**SHORT | {"phases": phases}),
         Does(round=3, what=fills),
         Does(round=5, what=looks),
-        folder=store.uri(name),
+        folder=store.uri("full"),
     )
     told = capsys.readouterr().out
     assert kept
@@ -155,18 +153,15 @@ def test_a_full_bucket_costs_checkpoints_but_not_the_last_good_one(
     assert sorted(place.glob("checkpoints/*.json"))[-1].name > max(kept)
 
 
-@pytest.mark.parametrize("refused", ["/states/", "checkpoints/round-"])
-def test_a_run_stops_where_a_checkpoint_cannot_be_written_if_it_shall(refused: str, store: ObjectStore) -> None:
-    name = f"stops-{refused.strip('/').replace('/', '-')}"
-
+def test_a_run_stops_where_a_checkpoint_cannot_be_written_if_it_shall(store: ObjectStore) -> None:
     def fills() -> None:
-        store.refuses[refused] = FULL
+        store.refuses["/states/"] = FULL
 
     scenario = tables(**SHORT) | {"checkpoint": {"rounds": 1, "on_failure": "stop"}}
     with pytest.raises(ResourceError, match=r"The bucket is full.*; with checkpoint.on_failure = 'continue' the run"):
-        run(scenario, Does(round=2, what=fills), folder=store.uri(name))
+        run(scenario, Does(round=2, what=fills), folder=store.uri("stops"))
     store.refuses.clear()
-    assert run(resume=store.uri(name)).metrics["round"][-1].as_py() == 4
+    assert run(resume=store.uri("stops")).metrics["round"][-1].as_py() == 4
 
 
 def test_files_that_cannot_be_published_stay_and_are_named(store: ObjectStore, working: Path) -> None:

@@ -21,9 +21,7 @@ from tests.lifecycle.scene import LOCAL, NOISE
 FIRST = {"name": "first", "rounds": 1, "cohort": 3}
 LAST: dict[str, dict[str, Any]] = {
     "relay": {"schedule": "relay", "cohort": 4},
-    "stateless": {},
     "stateful": {"algorithm": "scaffold"},
-    "server state": {"algorithm": "fedadam"},
     "private samples": {"local": LOCAL | {"dp": NOISE}},
     "private clients": {
         "cohort": {"bernoulli": 0.5},

@@ -112,9 +112,7 @@ def test_few_rounds_and_losses_that_are_not_finite_are_drawn(
     assert figures[0].axes[1].lines[1].get_label() == label
 
 
-@pytest.mark.parametrize(
-    "lengths", [(1, 1, 998), (998, 1, 1), (500, 500), (7,)], ids=["narrow first", "narrow last", "halves", "one"]
-)
+@pytest.mark.parametrize("lengths", [(1, 1, 998), (998, 1, 1)], ids=["narrow first", "narrow last"])
 def test_names_of_phases_neither_touch_nor_leave_the_picture(
     lengths: tuple[int, ...], tmp_path: Path, figures: list[Figure]
 ) -> None:
