@@ -118,9 +118,7 @@ def test_a_grids_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None
         pass
 
 
-def test_runs_with_most_client_updates_come_first(
-    grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_with_most_client_updates_come_first(grid: Grid, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfl.grid.running.run_cell", lambda *_: None)
     cells = cells_of(grid, tmp_path)
     work = planned(cells)

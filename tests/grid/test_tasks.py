@@ -66,6 +66,7 @@ def written(folder: Path, **changes: Any) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rayfl.grid.drawing.draw", lambda *_: None)
     written(tmp_path)
     return tmp_path
 

@@ -62,9 +62,9 @@ def more(folder: Path, *arguments: str) -> int:
 
 @pytest.mark.parametrize("last", LAST)
 def test_a_run_that_is_extended_is_one_that_was_longer_from_the_start(last: str, tmp_path: Path) -> None:
-    folder = run(tmp_path / "run", 2, **LAST[last])
+    folder = run(tmp_path / "run", 1, **LAST[last])
     assert more(folder, "--more", "2") == 0
-    assert left(folder) == left(run(tmp_path / "whole", 4, **LAST[last]))
+    assert left(folder) == left(run(tmp_path / "whole", 3, **LAST[last]))
 
 
 def edit(folder: Path, before: str, now: str) -> None:
