@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayfl.analysis.linear_theory import (
@@ -38,6 +38,7 @@ def integrated(first: float, last: float) -> tuple[float, float]:
     return float(w[0]), float(w[1])
 
 
+@settings(max_examples=25)
 @given(positive, positive)
 def test_gradient_flow_conserves_the_difference_of_squares_and_ends_at_the_closed_form(
     first: float, last: float

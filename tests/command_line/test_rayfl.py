@@ -116,5 +116,5 @@ def test_errors_are_one_message_on_stderr_and_exit_1(folder: Path, capsys: pytes
     assert main(["run", "tinny"]) == 1
     assert capsys.readouterr().err.startswith("error: no scenario 'tinny'; did you mean 'tiny'?")
     (folder / "scenarios" / "small.grid.toml").write_text("title = ")
-    assert main(["list"]) == 1
+    assert main(["list", "--grids"]) == 1
     assert capsys.readouterr().err.startswith("error: cannot read")

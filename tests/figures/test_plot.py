@@ -196,7 +196,7 @@ def test_the_command_asks_for_a_file_where_there_are_several_folders(
 def test_the_legend_wraps_and_stays_inside_the_picture(tmp_path: Path) -> None:
     count = 7
     folders = [write_run(tmp_path / f"{n}", f"run {n}", 0, {"test_accuracy": [0.1, 0.2, n / 10]}) for n in range(count)]
-    labels = [f"method {n} with " + "a name of several words and " * 4 + "an end" for n in range(count)]
+    labels = [f"method {n} with " + "a name of several words and " * 2 + "an end" for n in range(count)]
     figure = rayfl.plot(*folders, labels=labels, width="column")
     figure.draw_without_rendering()
     legend = figure.legends[0]

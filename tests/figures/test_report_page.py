@@ -317,7 +317,7 @@ def test_tables_with_bars_in_labels_are_read_as_written() -> None:
 
 
 def test_the_command_writes_the_file_and_names_folders_that_are_neither(
-    run: Path, tmp_path: Path, rendered: None, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "page.html"
     assert main(["report", str(run), "--out", str(out)]) == 0
