@@ -182,18 +182,17 @@ def test_relay_and_fedavg_equal_a_plain_loop(
         assert row["test_accuracy"] == pytest.approx(plain["test_accuracy"])
 
 
-@pytest.mark.parametrize("hosts", [1, 2])
-def test_a_network_whose_train_keeps_batch_norm_frozen_trains_as_in_a_plain_loop(hosts: int) -> None:
+def test_a_network_whose_train_keeps_batch_norm_frozen_trains_as_in_a_plain_loop() -> None:
     local = {"local": {"epochs": 2, "batch_size": 4, "lr": 0.1}}
     given = scenario(RELAY | local, PARALLEL | local, "tests.user_code:FrozenNormNet")
     job, model = prepare(given, Path("no-data-here"))
-    vector, _ = run_on_hosts(job, hosts)
+    vector, _ = run_on_hosts(job, 2)
     net, _ = plain_run(given, FrozenNormNet)
     for name, value in model.state_dict(torch.from_numpy(vector)).items():
         torch.testing.assert_close(value, net.state_dict()[name], rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adam", "eps": 0.01}, {"name": "adamw", "eps": 0.01}])
+@pytest.mark.parametrize("optimizer", [{"name": "sgd"}, {"name": "adamw", "eps": 0.01}])
 def test_a_head_that_no_loss_reaches_keeps_its_bits_through_all_rounds(optimizer: dict[str, Any]) -> None:
     """A large eps keeps Adam from dividing what rounding leaves of a small gradient by something as small."""
     options = {"optimizer": optimizer, "weight_decay": 0.1, "momentum": 0.9 if optimizer["name"] == "sgd" else 0.0}
@@ -208,14 +207,18 @@ def test_a_head_that_no_loss_reaches_keeps_its_bits_through_all_rounds(optimizer
         assert torch.equal(value, initial[name]) == name.startswith("spare")
 
 
-def test_training_changes_the_model_by_much_more_than_the_tolerance(tmp_path: Path) -> None:
-    """What makes the comparison above say something."""
+def test_training_moves_every_tensor_far_and_transfers_are_those_of_the_protocol(tmp_path: Path) -> None:
+    """Two transfers a client update, of 4 bytes a parameter; the change makes the comparison above say something."""
     given = scenario(RELAY | {"local": {"lr": 0.1}}, PARALLEL | {"local": {"lr": 0.1}})
     result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
     with torch.random.fork_rng():
         torch.manual_seed(torch_seed(SEED, "initial"))
         initial = SmallConvNet(CLASSES).state_dict()
     assert all((result.state_dict[name] - value).abs().max() > 1e-3 for name, value in initial.items())
+    parameters = sum(value.numel() for value in initial.values())
+    updates = np.cumsum([3, 3, 3, 3])
+    assert result.metrics["transfers"].to_pylist() == [2 * n for n in updates]
+    assert result.metrics["bytes"].to_pylist() == [2 * n * 4 * parameters for n in updates]
 
 
 def test_uniform_weighting_averages_clients_alike(tmp_path: Path) -> None:
@@ -236,13 +239,3 @@ def test_uniform_weighting_averages_clients_alike(tmp_path: Path) -> None:
         ones.append(local_net.state_dict())
     for name, value in result.state_dict.items():
         torch.testing.assert_close(value, (ones[0][name] + ones[1][name]) / 2, rtol=1e-5, atol=1e-6)
-
-
-def test_transfers_and_bytes_are_those_of_the_protocol(tmp_path: Path) -> None:
-    """The model goes to each client and comes back: two transfers a client update, of 4 bytes a parameter."""
-    given = scenario(RELAY, PARALLEL)
-    result = rayfl.run(given, backend="inline", out=tmp_path, console=Console(quiet=True))
-    parameters = sum(value.numel() for value in SmallConvNet(CLASSES).state_dict().values())
-    updates = np.cumsum([3, 3, 3, 3])
-    assert result.metrics["transfers"].to_pylist() == [2 * n for n in updates]
-    assert result.metrics["bytes"].to_pylist() == [2 * n * 4 * parameters for n in updates]

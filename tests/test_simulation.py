@@ -115,7 +115,7 @@ def test_the_resolved_scenario_in_the_records_runs_again_to_the_same_bits(tmp_pa
 
 def test_a_scenario_may_be_a_table_a_scenario_or_a_path(usual: Result, tmp_path: Path) -> None:
     (tmp_path / "tiny.toml").write_text(load_scenario(tables()).to_toml())
-    for given in (load_scenario(tables()), tmp_path / "tiny.toml", str(tmp_path / "tiny.toml")):
+    for given in (load_scenario(tables()), str(tmp_path / "tiny.toml")):
         other = run(tmp_path / "runs", given)
         assert other.scenario == usual.scenario
         assert_same_bits(usual, other)

@@ -112,8 +112,8 @@ def test_statistics_are_averaged_whatever_the_servers_rate(weighting: str, weigh
     assert close(buffers, initial()[1] + weighted(shifted, weights))
 
 
-@pytest.mark.parametrize("algorithm", [{"name": "fedavgm"}, {"name": "fedadam"}, {"name": "fedyogi"}])
-def test_server_optimisers_leave_statistics_to_the_mean(algorithm: dict[str, Any]) -> None:
+@pytest.mark.parametrize("algorithm", ["fedavgm", "fedadam"])
+def test_server_optimisers_leave_statistics_to_the_mean(algorithm: str) -> None:
     _, buffers = state(algorithm, COHORT)
     assert close(buffers, initial()[1] + weighted(changes()[1], BY_SIZE))
 

@@ -71,11 +71,10 @@ def test_fedexp(form: str, weighting: str, eval_model: str) -> None:
     assert_equal_and_unlike(ours, expected, fedavg(FEW, uniform=weighting == "uniform"), FEW)
 
 
-@pytest.mark.parametrize("form", ["paper", "code"])
-def test_full_participation(form: str) -> None:
-    expected, rates = fedexp(MANY, form)
+def test_full_participation() -> None:
+    expected, rates = fedexp(MANY, "code")
     assert max(rates) > 2
-    ours = trained({"name": "fedexp", "form": form}, MANY)
+    ours = trained({"name": "fedexp", "form": "code"}, MANY)
     assert_equal_and_unlike(ours, expected, fedavg(MANY, uniform=True), MANY)
 
 
@@ -84,7 +83,7 @@ def test_many_participants_turn_fedbugs_form_off() -> None:
     assert_equal(ours, fedavg(MANY, uniform=True), MANY)
 
 
-@pytest.mark.parametrize("form", ["paper", "feddecorr", "code"])
+@pytest.mark.parametrize("form", ["paper", "code"])
 def test_epsilon_holds_the_extrapolation_back(form: str) -> None:
     options: dict[str, Any] = {"form": form, "epsilon": 0.1}
     expected, rates = fedexp(FEW, eval_model="global", **options)
@@ -153,7 +152,7 @@ def test_training_goes_on_from_the_last_model_not_from_the_average() -> None:
     assert (last - first).norm() > 0.1
 
 
-@pytest.mark.parametrize("form", ["paper", "code", "feddecorr", "fedbug"])
+@pytest.mark.parametrize("form", ["paper", "fedbug"])
 def test_where_clients_agree_nothing_is_extrapolated(form: str) -> None:
     """One participant a round: ||delta||^2 over twice itself is below one, or, with FedBug's form, over more."""
     alone = Setting([[3], [7], [3]], 3, FEW.local)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
@@ -36,17 +36,18 @@ def at(round: int) -> RoundIndex:
 def test_secret_cohorts_are_drawn_evenly_and_never_from_the_seed(cohort: Any) -> None:
     dp = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 0.01, "secure": True}
     hidden = PHASE.validate_python({"name": "p", "schedule": "parallel", "rounds": 1, "cohort": cohort, "dp": dp})
-    drawn = [cohort_of(hidden, 1, at(1), alike(12)) for _ in range(2000)]
+    drawn = [cohort_of(hidden, 1, at(1), alike(12)) for _ in range(800)]
     assert all(len(set(clients)) == len(clients) for clients in drawn)
     if cohort == 3:
         assert {len(clients) for clients in drawn} == {3}
     else:
         assert min(map(len, drawn)) == 0
     first, anywhere = (Counter(client for c in drawn for client in c[:last]) for last in (1, 12))
-    for counts, chance in ((anywhere, 0.25), (first, sum(map(bool, drawn)) / 2000 / 12)):
-        assert all(abs(counts[client] - 2000 * chance) < 6 * (2000 * chance) ** 0.5 for client in range(12))
+    for counts, chance in ((anywhere, 0.25), (first, sum(map(bool, drawn)) / 800 / 12)):
+        assert all(abs(counts[client] - 800 * chance) < 6 * (800 * chance) ** 0.5 for client in range(12))
 
 
+@settings(max_examples=30)
 @given(st.integers(1, 40), st.integers(0, 2**32), st.integers(1, 1000))
 def test_a_fixed_number_of_distinct_clients_depends_on_seed_and_round_alone(size: int, seed: int, round: int) -> None:
     cohort = cohort_of(phase(size), seed, at(round), alike(40))
@@ -75,7 +76,7 @@ def test_bernoulli_draws_until_somebody_takes_part() -> None:
     assert np.mean(sizes) == pytest.approx(0.4 / (1 - 0.98**20), abs=0.05)
 
 
-@pytest.mark.parametrize("probability", [1e-300, 5e-324, 1e-17, 1e-6])
+@pytest.mark.parametrize("probability", [5e-324, 1e-6])
 def test_a_bernoulli_draw_ends_however_small_the_probability(probability: float) -> None:
     rare = phase({"bernoulli": probability})
     drawn = Counter(cohort_of(rare, 0, at(round), alike(4))[0] for round in range(1, 401))

@@ -18,7 +18,7 @@ from tools.fuzz.targets import TARGETS, Target
 
 pytestmark = pytest.mark.usefixtures("no_picture")
 
-FEW = {"resumed run": 4, "tiny imagenet": 2, "scenario": 6, "grid": 6}
+FEW = {"resumed run": 4, "checkpoint": 6, "images": 6, "tiny imagenet": 2, "scenario": 6, "grid": 6}
 """Fewer inputs for slow readers."""
 QUICK = ["overrides", "checkpoint", "state", "places", "weights", "cifar pickles", "idx.gz", "femnist leaf", "images",
          "parquet folder", "npz"]  # fmt: skip

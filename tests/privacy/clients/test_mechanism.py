@@ -77,7 +77,7 @@ def outcome(of: Job) -> tuple[np.ndarray, list[int]]:
 # Bounds
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=4),
     st.integers(0, 2**32 - 1),
@@ -249,15 +249,15 @@ def test_the_count_of_clients_below_the_bound_is_noised_by_half_its_multiplier()
     how = mechanism(quantile=Quantile(quantile=0.3, noise_multiplier=3.0, lr=0.5))
     exact = Answers(4, 4.0, {"delta": np.zeros(16)}, {BELOW: np.array([1.0])})  # three below, one above
     found = []
-    for seed in range(4000):
+    for seed in range(1000):
         state = server()
         noised(how, state, exact, np.random.default_rng(seed))
         found.append(0.3 - math.log(float(state.state[CLIP_NORM][0])) / 0.5)
-    assert np.mean(found) == pytest.approx(0.75, abs=6 * 1.5 / 4 / math.sqrt(4000))
-    assert np.std(found) == pytest.approx(1.5 / 4, rel=6 / math.sqrt(8000))
+    assert np.mean(found) == pytest.approx(0.75, abs=6 * 1.5 / 4 / math.sqrt(1000))
+    assert np.std(found) == pytest.approx(1.5 / 4, rel=6 / math.sqrt(2000))
 
 
-@pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("quantile", [0.2, 0.9])
 def test_the_bound_settles_at_the_quantile_of_the_norms(quantile: float) -> None:
     """Of 200 clients with log-normal norms that do not change, all of whom take part."""
     norms = np.exp(np.random.default_rng(4).normal(size=200))
@@ -331,7 +331,7 @@ HIDING: list[dict[str, Any]] = [
 def test_the_same_bits_on_any_number_of_hosts(changes: dict[str, Any]) -> None:
     hidden = job(phase(**changes))
     model, events = run_on_hosts(hidden, 1)
-    other, told = run_on_hosts(hidden, 3)
+    other, told = run_on_hosts(hidden, 2)
     assert other.tobytes() == model.tobytes()
     assert without_clock(told) == without_clock(events)
 

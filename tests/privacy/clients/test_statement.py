@@ -159,10 +159,10 @@ def test_a_target_counts_what_earlier_phases_spend() -> None:
 
 
 def test_epsilon_is_projected_to_more_clients_at_equal_noise_per_cohort() -> None:
-    hidden = job(phase(rounds=20, cohort={"bernoulli": 0.25}, dp=central()))
-    for clients, found in statement(hidden, 20)["hypothetical"]["epsilon_by_clients"].items():
+    hidden = job(phase(rounds=5, cohort={"bernoulli": 0.25}, dp=central()))
+    for clients, found in statement(hidden, 5)["hypothetical"]["epsilon_by_clients"].items():
         event = PoissonSampledDpEvent(3 / int(clients), GaussianDpEvent(1.0))
-        exact = PLDAccountant(ADD).compose(event, 20).get_epsilon(int(clients) ** -1.1)
+        exact = PLDAccountant(ADD).compose(event, 5).get_epsilon(int(clients) ** -1.1)
         assert found == pytest.approx(exact, abs=0.03)
     assert statement(job(phase(dp=local())), 3)["hypothetical"]["epsilon_by_clients"] == {}
 

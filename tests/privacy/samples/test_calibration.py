@@ -54,7 +54,7 @@ def test_earlier_spending_is_part_of_it(name: Name) -> None:
 
 def test_one_noise_for_all_is_that_of_the_client_that_needs_the_most() -> None:
     accountant = Accountant("prv", DELTA)
-    planned = [Planned({}, {Access(10 / samples): 30}) for samples in (140, 60)]
+    planned = [Planned({}, {Access(10 / samples): 6}) for samples in (140, 60)]
     noise = noise_of_all(planned, 4.0, accountant)
     found = [epsilon("prv", each, noise) for each in planned]
     assert CLOSE * 4 <= found[1] <= 4
