@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from rayfl.__main__ import main as rayfl_command
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.dataset import Provenance, Samples, Shards
 from rayfl.data.split_facts import split_facts
 from rayfl.data.store import ShardStore
 from rayfl.data_report import main
@@ -105,13 +105,6 @@ def test_chosen_classes_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert line.endswith("2 classes; classes 0-1 of 2")
 
 
-def owned() -> Dataset:
-    shards = Shards.by_owner(np.arange(60) % 3, 3)
-    x, y, _, _ = prices()
-    samples = Samples(x, (y % 2).astype(np.int64))
-    return Dataset("o", samples, samples, 2, Provenance("arrays", ""), NaturalClients(("a", "b", "c"), shards, shards))
-
-
 @pytest.mark.usefixtures("not_drawn")
 def test_every_natural_client_has_a_line_with_its_name_samples_and_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -139,10 +132,9 @@ def named() -> Any:
     [
         ("prices", "clients = 3", "labels are not classes; data.labels_by can derive classes from them"),
         ("prices", 'clients = 3\npartition = "shards"\nlabels_by = "quantiles"', "distance: total variation"),
-        ("owned", "", "3 clients with 20 to 20 training samples"),
     ],
 )
-def test_natural_clients_and_data_without_classes_have_a_split_too(
+def test_data_without_classes_has_a_split_too(
     name: str, more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "split.png"
