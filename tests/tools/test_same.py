@@ -147,9 +147,7 @@ def test_a_commit_that_adds_a_comment_is_the_same_and_one_that_changes_a_default
         """The exit status and the output for the commit before and one in which the file has this text."""
         file.write_text(text)
         author = ["-c", "user.name=tests", "-c", "user.email=tests@localhost"]
-        subprocess.run(
-            ["git", "-C", str(clone), *author, "commit", "--quiet", "--all", "--message", "next"], check=True
-        )
+        subprocess.run(["git", *author, "commit", "--quiet", "--all", "--message", "next"], check=True, cwd=clone)
         arguments = ["HEAD~", "HEAD", "--only", "inline", "--store", str(tmp_path / "store")]
         done = subprocess.run(
             [sys.executable, "-m", "tools.same", *arguments], cwd=clone, capture_output=True, text=True
