@@ -53,7 +53,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> dict[TensorMemory, tuple[int, int]]
     return most
 
 
-@pytest.mark.parametrize("budget_bytes", [0, 1000, 1500])
+@pytest.mark.parametrize("budget_bytes", [0, 1500])
 def test_a_run_ends_with_the_same_bits_whatever_its_hosts_keep_in_memory(
     budget_bytes: int, held: dict[TensorMemory, tuple[int, int]]
 ) -> None:
@@ -74,11 +74,11 @@ def test_snapshots_are_the_same_wherever_states_are(tmp_path: Path, held: dict[T
     """Byte for byte in the store; and what is restored keeps to the budget."""
     whole, _ = run_on_hosts(job_with(1), 1)
     manifests = []
-    for budget in (1.0, 1000 / 2**30, 0.0):
+    for budget in (1.0, 1000 / 2**30):
         scheduler, _ = cast(job_with(budget), 2)
         next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 7)
         manifests.append(snapshot_of(scheduler, FolderStore(tmp_path)))
-    assert manifests[0] == manifests[1] == manifests[2]
+    assert manifests[0] == manifests[1]
     assert len(manifests[0].clients) > 6
     held.clear()
     scheduler, server = cast(job_with(1000 / 2**30), 1)

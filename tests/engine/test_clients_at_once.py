@@ -118,7 +118,7 @@ class Bending(FedAvg):
 
 
 def test_an_unknown_request_is_never_carried_out_unnoised() -> None:
-    local = {"steps": 2, "batch_size": 8, "dp": {"noise_multiplier": 1.1, "max_grad_norm": 0.7}}
+    local = {"steps": 2, "batch_size": 8, "dp": {"noise_multiplier": 1.1, "max_grad_norm": 0.7, "accountant": "rdp"}}
     made = prepared(phases=[FEDERATED | {"algorithm": f"{__name__}:Bending", "local": local}])
     said = r"local\.dp: its client update yielded a Curvature, which rayfl cannot clip, noise and account for"
     with pytest.raises(ClientError, match=said):

@@ -52,6 +52,7 @@ def true_sum(terms: Sequence[Term], element: int, bits: int) -> float:
 @given(
     st.lists(st.tuples(st.tuples(small, small, small), weights.filter(lambda w: abs(w) < 500)), min_size=1), st.data()
 )
+@settings(max_examples=40)
 def test_usual_values_have_the_bits_of_one_array_of_float64(terms: list[Term], data: Any) -> None:
     """The sum is what adding up a single grid of float64 gives, as long as that is exact."""
     magic, expected = 1.5 * 2.0 ** (52 - BITS), np.zeros(3)
@@ -64,6 +65,7 @@ def test_usual_values_have_the_bits_of_one_array_of_float64(terms: list[Term], d
 
 
 @given(st.lists(st.floats(0, LARGEST, exclude_max=True), min_size=1, max_size=20), fraction_bits)
+@settings(max_examples=40)
 def test_numbers_in_units_add_up_as_the_values_of_vectors_do(numbers: list[float], bits: int) -> None:
     found = sum(in_units(number, bits) for number in numbers) / 2**bits
     assert found == combine("weight", [summed([((1.0,), number) for number in numbers], bits)], bits)[0]

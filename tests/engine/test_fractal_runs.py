@@ -20,7 +20,7 @@ def job(**options: Any) -> Job:
         task="simsiam",
         model={"name": "siamese", "network": "tests.views_scene:Encoder", "width": 8, "predictor": 4},
         phases=[
-            {"name": "parallel", "rounds": 2, "cohort": 3, "local": LOCAL},
+            {"name": "parallel", "rounds": 1, "cohort": 3, "local": LOCAL},
             {"name": "central", "schedule": "central", "rounds": 1, "local": LOCAL},
         ],
         evaluation={"every": 1},
@@ -28,11 +28,11 @@ def job(**options: Any) -> Job:
     )
 
 
-def test_every_form_trains_on_other_images_and_has_the_same_bits_on_one_host_and_three() -> None:
+def test_every_form_trains_on_other_images_and_has_the_same_bits_on_one_host_and_two() -> None:
     models = []
     for options in ({}, {"form": "cached"}, {"views": "shared"}):
         made = job(**options)
-        (model, events), (other, theirs) = (run_on_hosts(made, hosts) for hosts in (1, 3))
+        (model, events), (other, theirs) = (run_on_hosts(made, hosts) for hosts in (1, 2))
         assert np.array_equal(model, other)
         assert without_clock(events) == without_clock(theirs)
         models.append(model)

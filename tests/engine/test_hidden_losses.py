@@ -20,7 +20,7 @@ from rayfl.privacy.samples.released_sums import bounded
 from tests.engine.scenes import prepared, run_on_hosts
 
 PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "tests.algorithms.scene:TanhNet"}}
-DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7}
+DP = {"noise_multiplier": 1.1, "max_grad_norm": 0.7, "accountant": "rdp"}
 OFF = {"noise_multiplier": 0.0, "max_grad_norm": float("inf"), "max_loss": 1e6}
 READING = f"{__name__}:Reading"
 
@@ -36,7 +36,7 @@ class Reading(FedAvg):
 
 def job(dp: dict[str, Any] | None, **phase: Any) -> Job:
     local = {"epochs": 2, "batch_size": "full", "lr": 0.1, **({"dp": dp} if dp else {})}
-    return prepared(**PEOPLE, phases=[{"name": "p", "rounds": 2, "cohort": 5, "local": local} | phase])
+    return prepared(**PEOPLE, phases=[{"name": "p", "rounds": 1, "cohort": 3, "local": local} | phase])
 
 
 def train_losses(made: Job, hosts: int = 1) -> list[float]:
@@ -102,7 +102,7 @@ def test_a_single_infinite_loss_does_not_end_a_private_run(algorithm: Any) -> No
     scene = {"data": {"name": f"{__name__}:with_an_outlier"}, "task": "regression", "model": "mlp"}
     phase = {"name": "p", "rounds": 2, "cohort": 2, "algorithm": algorithm}
     local = {"epochs": 2, "batch_size": 16, "lr": 0.1}
-    dp = {"noise_multiplier": 2.0, "max_grad_norm": 1.0}
+    dp = {"noise_multiplier": 2.0, "max_grad_norm": 1.0, "accountant": "rdp"}
     made = prepared(**scene, phases=[phase | {"local": local | {"dp": dp}}])
     model, events = run_on_hosts(made, 1)
     assert np.isfinite(model).all()

@@ -13,7 +13,7 @@ from rayfl.engine.reduction import reduce_hosts
 from rayfl.engine.server import Server
 from rayfl.errors import LostError
 from rayfl.planning.round_index import RoundIndex
-from tests.engine.scenes import FEDERATED, prepared
+from tests.engine.scenes import FEDERATED, TINY, prepared
 
 ROUND = RoundIndex(0, 1, 1)
 COHORT = [0, 1, 2]
@@ -21,7 +21,7 @@ COHORT = [0, 1, 2]
 
 def second_answers(phase: dict[str, Any], host_dies: bool) -> dict[str, np.ndarray]:
     """The sums of the second exchange of a round."""
-    job = prepared(phases=[FEDERATED | phase])
+    job = prepared(**TINY, phases=[FEDERATED | phase])
     server, host = Server(job.scenario, job.initial_models, job.num_clients), Host(0, job.scenario, job.workloads)
     first = server.begin(ROUND, COHORT)
     groups = [[client] for client in COHORT]

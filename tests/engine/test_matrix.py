@@ -60,7 +60,7 @@ PHASES: dict[str, dict[str, Any]] = {
 
 PRIVACY: dict[str, dict[str, Any]] = {
     "none": {},
-    "samples": {"local": {"dp": {"noise_multiplier": 1.0, "max_grad_norm": 0.5, "delta": 1e-3}}},
+    "samples": {"local": {"dp": {"noise_multiplier": 1.0, "max_grad_norm": 0.5, "accountant": "rdp"}}},
     "clients": {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01}},
 }
 STATE: dict[str, dict[str, Any]] = {

@@ -34,7 +34,7 @@ EVALUATION: dict[str, Any] = {"every": 2, "batch_size": 16, "per_client": True, 
 
 
 SCENE: dict[str, Any] = {
-    "phases": [FEDERATED | {"rounds": 2, "local": {"batch_size": 16, "lr": 0.1}}],
+    "phases": [FEDERATED | {"rounds": 2, "cohort": 2, "local": {"batch_size": 16, "lr": 0.1}}],
     "model": {"name": "mlp", "hidden": [16]},
     "evaluation": EVALUATION,
 }
@@ -191,8 +191,11 @@ def test_a_headline_metric_of_a_users_own_must_say_whether_higher_is_better(name
 
 
 def test_a_task_of_a_users_own_trains_and_is_scored_with_its_loss() -> None:
-    plain, focal = (evaluations(1, task=task)[-1].scores for task in ("classification", f"{HERE}:Focal"))
-    other = evaluations(1, task={"name": f"{HERE}:Focal", "gamma": 0.0})[-1].scores
+    scored = {"evaluation": {"every": 2}}
+    plain, focal, other = (
+        evaluations(1, task=task, **scored)[-1].scores
+        for task in ("classification", f"{HERE}:Focal", {"name": f"{HERE}:Focal", "gamma": 0.0})
+    )
     assert defined(focal["test_loss"]) < defined(plain["test_loss"])
     assert other["test_loss"] == pytest.approx(plain["test_loss"], rel=1e-4)
 

@@ -228,8 +228,7 @@ def test_a_first_model_that_clients_read_is_one_more_model_down_for_each_that_tr
     sent = 4 * 65 if name in ("fedbabu", "fedper") else BYTES  # these never send the last layer
     anchored = {"name": name, "penalties": [{"name": "contrastive", "first": "initial"}]}
     _, without = run(job_of(name, phase, down_bytes_per_s=10.0))
-    model, rounds = run(job_of(anchored, phase, down_bytes_per_s=10.0))
-    assert np.array_equal(run(job_of(anchored, phase, down_bytes_per_s=10.0), hosts=2)[0], model)
+    _, rounds = run(job_of(anchored, phase, down_bytes_per_s=10.0), hosts=2)
     for done, plain in zip(rounds, without, strict=True):
         updates = sum(map(len, PARTIAL[: done.round]))
         assert done.traffic.down_bytes - plain.traffic.down_bytes == updates * sent

@@ -32,7 +32,7 @@ from tests.counting import Counted, touched_by
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 
-BUDGET = 25.0
+BUDGET = 15.0
 ACCOUNTANT = Accountant("rdp", 1e-5)
 
 
@@ -92,7 +92,7 @@ def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_o
     _, events = run_on_hosts(replace(leaving_out, scenario=scenario), 1)
     (ended,) = cut_short(events)
     assert (ended.phase, ended.ends_run) == ("parallel", False)
-    assert ended.reason == "an update of any client would exceed local.dp.max_epsilon = 25"
+    assert ended.reason == "an update of any client would exceed local.dp.max_epsilon = 15"
     assert len(ended.left_out) == 3
     done = [event.round for event in rounds(events)]
     assert done == [*range(1, ended.round), 34, 35]
@@ -259,7 +259,7 @@ def test_central_training_spends_every_clients_budget() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, r"phases\.p\.local\.dp: in round 1 client \d spent more than 'tests.*scene:Greedy' plans for"),
+        ({"accountant": "rdp"}, r"phases\.p\.local\.dp: in round 1 client \d spent more than 'tests.*scene:Greedy' plans for"),
         (budget()["dp"], r"phases\.p\.local\.dp: in round 1 client \d spent more than"),
     ],
 )
@@ -295,7 +295,8 @@ class RepeatingHost:
 
 
 def test_an_update_that_a_host_repeats_is_booked_once() -> None:
-    given = job(phase("relay", 2, "relay", cohort=3), phase("parallel", 2, cohort=3))
+    rdp = {"local": {"dp": dp(accountant="rdp")}}
+    given = job(phase("relay", 2, "relay", cohort=3, **rdp), phase("parallel", 2, cohort=3, **rdp))
 
     def spent(repeats: bool) -> SpendingByClient:
         server = Server(given.scenario, given.initial_models, given.num_clients)

@@ -13,7 +13,7 @@ from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.models.discrete import split
 from rayfl.planning.events import RoundDone
-from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, run_on_hosts
 
 
 class Asking(Algorithm):
@@ -49,11 +49,8 @@ class Writing(Asking):
 
 def writing(**options: str) -> Job:
     phase = {"cohort": 2, "algorithm": {"name": f"{__name__}:Writing"} | options}
-    return prepared(
-        data={"name": "tests.algorithms.scene:people"},
-        model={"name": "tests.algorithms.scene:TanhNet"},
-        phases=[phase | {"name": "one", "rounds": 2}, phase | {"name": "two", "rounds": 1, "model": TWICE}],
-    )
+    phases = [phase | {"name": "one", "rounds": 2}, phase | {"name": "two", "rounds": 1, "model": TWICE}]
+    return prepared(**TINY, phases=phases)
 
 
 TWICE = {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.5}
@@ -79,7 +76,7 @@ def test_a_tensor_that_is_not_there_is_named() -> None:
 def test_the_model_at_the_end_of_a_phase_can_be_had_long_after_it(ahead: int) -> None:
     """On Ray, who follows the run may hear of a round when later ones are committed."""
     phases = [PRETRAIN, FEDERATED, FEDERATED | {"name": "again", "rounds": 2}]
-    scheduler, server = cast(prepared(phases=phases), 2)
+    scheduler, server = cast(prepared(**TINY, phases=phases), 2)
     scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
     models = {}
     for event in scheduler.run():
