@@ -259,7 +259,10 @@ def test_central_training_spends_every_clients_budget() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"accountant": "rdp"}, r"phases\.p\.local\.dp: in round 1 client \d spent more than 'tests.*scene:Greedy' plans for"),
+        (
+            {"accountant": "rdp"},
+            r"phases\.p\.local\.dp: in round 1 client \d spent more than 'tests.*scene:Greedy' plans for",
+        ),
         (budget()["dp"], r"phases\.p\.local\.dp: in round 1 client \d spent more than"),
     ],
 )
