@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -74,22 +72,15 @@ def test_a_host_on_the_cpu_leaves_cudas_settings_alone() -> None:
     assert settings() == before
 
 
-def test_a_run_on_the_cpu_does_not_ask_for_cuda_devices() -> None:
-    program = """
-import torch
-from rayfl.config.execution import Resources
-from rayfl.engine.device import settings_restored
+def test_a_run_on_the_cpu_does_not_ask_for_cuda_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> None:
+        raise AssertionError("CUDA was started")
 
-def asked(*arguments):
-    raise AssertionError("CUDA was started")
-
-torch.cuda.is_available = lambda: True
-torch.cuda.device_count = torch.cuda.current_device = torch.cuda._lazy_init = torch.cuda.get_rng_state = asked
-with settings_restored(Resources()):
-    torch.rand(1)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    for name in ("device_count", "current_device", "_lazy_init", "get_rng_state"):
+        monkeypatch.setattr(f"torch.cuda.{name}", asked)
+    with settings_restored(Resources()):
+        torch.rand(1)
 
 
 def test_cuda_out_of_memory_is_told_as_a_matter_of_resources() -> None:

@@ -298,8 +298,8 @@ class RepeatingHost:
 
 
 def test_an_update_that_a_host_repeats_is_booked_once() -> None:
-    rdp = {"local": {"dp": dp(accountant="rdp")}}
-    given = job(phase("relay", 2, "relay", cohort=3, **rdp), phase("parallel", 2, cohort=3, **rdp))
+    local = {"dp": dp(accountant="rdp")}
+    given = job(phase("relay", 2, "relay", cohort=3, local=local), phase("parallel", 2, cohort=3, local=local))
 
     def spent(repeats: bool) -> SpendingByClient:
         server = Server(given.scenario, given.initial_models, given.num_clients)
