@@ -33,7 +33,6 @@ X, Y = (torch.from_numpy(part) for part in (DATA.train.x, DATA.train.y))
 TEST_X, TEST_Y = (torch.from_numpy(part) for part in (DATA.test.x, DATA.test.y))
 
 WAYS_TO_TRAIN: dict[str, dict[str, Any]] = {
-    "plain": {"batch_size": 4, "lr": 0.1},
     "two_epochs_with_everything": {
         "epochs": 2,
         "batch_size": 4,

@@ -34,6 +34,7 @@ OWN = "how-to/own-components.md"
 @pytest.fixture(scope="module", autouse=True)
 def images_drawn_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coloured_digits, "WRITERS", 30)
         patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))
         yield
 

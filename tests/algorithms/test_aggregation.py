@@ -85,7 +85,7 @@ def seven(length: int = 53) -> Updates:
     return Updates((0, 2, 3, 5, 8, 9, 30), np.array([3.0, 1, 2, 5, 1, 4, 7]), vectors)
 
 
-@pytest.mark.parametrize("block", [1, 7 * 10, 1 << 20], ids=["one coordinate", "ten", "all at once"])
+@pytest.mark.parametrize("block", [7 * 10, 1 << 20], ids=["ten", "all at once"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_aggregation_is_what_plain_loops_give(name: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates_module, "BLOCK", block)
@@ -145,7 +145,7 @@ def test_bits_depend_neither_on_hosts_nor_on_the_order_of_the_cohort(name: str) 
     algorithm = {"name": "fedavg", "weighting": "uniform", "aggregation": CASES[name][0]}
     backwards = Setting([cohort[::-1] for cohort in WIDE.cohorts], WIDE.rounds, WIDE.local)
     forwards, other = (
-        run_on_hosts(prepared(algorithm, setting)[0], hosts)[0] for setting, hosts in ((WIDE, 1), (backwards, 3))
+        run_on_hosts(prepared(algorithm, setting)[0], hosts)[0] for setting, hosts in ((WIDE, 1), (backwards, 2))
     )
     assert np.array_equal(forwards, other)
 

@@ -142,7 +142,7 @@ def test_the_moving_average_is_handed_to_the_next_phase() -> None:
     assert np.array_equal(alone, both), "the second phase changes nothing"
 
 
-@pytest.mark.parametrize("name", ["fedavg", "feddyn", "scaffold"])
+@pytest.mark.parametrize("name", ["fedavg", "feddyn"])
 def test_training_goes_on_from_the_global_model_whatever_is_evaluated(name: str) -> None:
     algorithm, _ = ALGORITHMS[name]
     runs = []

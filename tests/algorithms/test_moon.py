@@ -57,12 +57,7 @@ def moon(setting: Setting, mu: float = 1.0, tau: float = 0.5, first: str = "skip
     return w
 
 
-SETTINGS = {
-    "plain": PLAIN,
-    "everything": EVERYTHING,
-    "full": FULL,
-    "loud": LOUD,
-}
+SETTINGS = {"everything": EVERYTHING, "full": FULL, "loud": LOUD}
 
 
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS.keys())

@@ -87,10 +87,8 @@ ROOMY = {"epochs": 3, "batch_size": 4}
 SETTINGS = {"plain": PLAIN.with_local(**ROOMY), "everything": EVERYTHING.with_local(**ROOMY, momentum=0.9)}
 
 WAYS: dict[str, dict[str, Any]] = {
-    "half": {"share": 0.5},
     "all": {"share": 1.0},
     "halves": {"share": 0.8, "units": "halves"},
-    "top_down": {"share": 0.9, "order": "top_down"},
     "top_down_halves": {"share": 0.7, "order": "top_down", "units": "halves"},
 }
 
@@ -143,8 +141,8 @@ def test_a_share_of_nothing_or_of_less_than_a_step_is_fedavg_to_the_last_bit(sha
     assert torch.equal(trained("fedavg", setting.with_local(unfreeze={"share": share})), trained("fedavg", setting))
 
 
-@pytest.mark.parametrize(("setting", "order"), [(SETTINGS["plain"], "bottom_up"), (SETTINGS["everything"], "top_down")])
-def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
+def test_fedprox_thaws_with_its_penalty() -> None:
+    setting, order = SETTINGS["everything"], "top_down"
     w, other = setting.initial(), trained({"name": "fedprox", "mu": 0.5}, setting)
     for cohort in rounds(setting):
         models = [
@@ -160,10 +158,9 @@ def test_fedprox_thaws_with_its_penalty(setting: Setting, order: str) -> None:
     ("setting", "penalty", "order"),
     [
         (SETTINGS["everything"], "gradient", "top_down"),
-        (SETTINGS["everything"], "decay", "bottom_up"),
-        (SETTINGS["plain"], "decay", "top_down"),
+        (SETTINGS["plain"], "decay", "bottom_up"),
     ],
-    ids=["gradient", "decay", "plain"],
+    ids=["gradient", "decay"],
 )
 def test_feddyn_thaws_with_its_penalties_and_remembers_the_whole_change(
     setting: Setting, penalty: str, order: str

@@ -14,7 +14,7 @@ REPETITIONS = 1000
 
 @pytest.mark.parametrize(
     ("of_tasks", "of_seeds", "rest", "seeds"),
-    [(0, 0, 1, 3), (2, 0, 1, 5), (0, 2, 1, 3), (3, 3, 1, 5), (0.5, 0.3, 1, 3)],
+    [(2, 0, 1, 5), (0, 2, 1, 3), (0.5, 0.3, 1, 3)],
 )
 def test_intervals_cover_the_true_difference_in_95_percent(
     of_tasks: float, of_seeds: float, rest: float, seeds: int

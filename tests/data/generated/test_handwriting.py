@@ -154,14 +154,14 @@ def test_cache_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_linear_model_learns_ten_digits_but_not_all_of_them() -> None:
-    written = handwriting.generate(0, 30, classes=10)
+    written = handwriting.generate(0, 20, classes=10)
     x = 1 - torch.from_numpy(written.images).float().flatten(1) / 255
     y = torch.from_numpy(written.labels)
     test = torch.from_numpy(written.is_test)
     generator = torch.Generator().manual_seed(0)
     weights = torch.zeros(784, 10, requires_grad=True)
     rows = torch.nonzero(~test)[:, 0]
-    for _ in range(300):
+    for _ in range(200):
         batch = rows[torch.randint(len(rows), (128,), generator=generator)]
         loss = torch.nn.functional.cross_entropy(x[batch] @ weights, y[batch])
         (gradient,) = torch.autograd.grad(loss, weights)

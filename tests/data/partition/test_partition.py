@@ -104,7 +104,7 @@ def test_dirichlet_holds_the_minimum(clients: int, beta: float, min_size: int, s
 
 
 @pytest.mark.parametrize("beta", [0.1, 0.5, 1.0])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_dirichlet_splits_fashion_mnist_among_a_hundred_clients_with_the_default_tries(beta: float, seed: int) -> None:
     split = dirichlet(fashion_mnist_labels(), 10, 100, stream(seed, "partition"), beta=beta)
     assert_every_row_is_used_once(split, 60_000, 100)

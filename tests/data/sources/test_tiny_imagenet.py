@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,14 @@ def _colour(number: int) -> tuple[int, int, int]:
 
 def _save(file: Path, number: int, mode: str = "RGB") -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(_jpeg(number, mode))
+
+
+@cache
+def _jpeg(number: int, mode: str) -> bytes:
+    file = io.BytesIO()
     Image.new("RGB", (64, 64), _colour(number)).convert(mode).save(file, "JPEG", quality=95)
+    return file.getvalue()
 
 
 def _write(data_dir: Path) -> Path:

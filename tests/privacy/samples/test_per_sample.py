@@ -131,7 +131,7 @@ def points(samples: int, scale: float = 1.0, seed: int = 1) -> tuple[torch.Tenso
     body=st.booleans(),
     copies=st.sampled_from([1, 3]),
 )
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_the_contribution_of_a_sample_never_exceeds_the_bound(
     ghost: bool, scale: float, bound: float, seed: int, body: bool, copies: int
 ) -> None:
