@@ -79,10 +79,12 @@ def test_generated_ignores_files(tmp_path: Path) -> None:
     assert "data.source is 'generated'" in dataset.provenance.description
 
 
-def test_the_stand_in_has_190_writers_by_default(tmp_path: Path, generated: Path) -> None:
-    natural = femnist.load("auto", tmp_path, generated, seed=0, clients=None).natural
-    assert natural is not None
-    assert len(natural.names) == 190
+def test_the_stand_in_has_190_writers_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = handwriting.cached(tmp_path, 0, 2)
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(handwriting, "cached", lambda *given: asked.append(given) or few)  # type: ignore[func-returns-value]
+    femnist.load("auto", tmp_path, tmp_path, seed=0, clients=None)
+    assert asked == [(tmp_path, 0, 190, 62)]
 
 
 def test_files_never_falls_back(tmp_path: Path) -> None:
