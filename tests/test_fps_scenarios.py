@@ -53,7 +53,7 @@ def test_the_cells_of_a_quick_grid_start_from_quick_runs(name: str) -> None:
         assert all(phase.rounds <= 2 for phase in scenario.phases)
 
 
-@pytest.mark.parametrize("name", ["fps_table_2", "fps_table_3"])
+@pytest.mark.parametrize("name", ["fps_table_2", pytest.param("fps_table_3", marks=pytest.mark.slow)])
 def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
     grid = load_grid(find_grids()[name])
     assert grid.reference == "Centralised"

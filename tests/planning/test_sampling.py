@@ -110,7 +110,7 @@ def test_a_sampler_sees_what_clients_reported_last_in_all_rounds_before() -> Non
 @pytest.mark.parametrize("sampler", ["Watching", "Blind"])
 def test_rounds_that_are_submitted_ahead_change_nothing(sampler: str) -> None:
     models, seen = [], []
-    for hosts, ahead in ((1, 0), (3, 2)):
+    for hosts, ahead in ((1, 0), (2, 2)):
         model, _ = run(job(sampler), hosts, ahead)
         models.append(model)
         seen.append([*SEEN, *COHORTS])
@@ -125,7 +125,7 @@ def test_a_sampler_draws_for_a_relay_too() -> None:
     assert all(len(entry["scalars"]) >= 3 for entry in SEEN[1:])
 
 
-@pytest.mark.parametrize(("sampler", "round"), [("Watching", 1), ("Watching", 3), ("Blind", 3)])
+@pytest.mark.parametrize(("sampler", "round"), [("Watching", 3), ("Blind", 3)])
 def test_a_snapshot_holds_what_later_cohorts_depend_on(sampler: str, round: int) -> None:
     whole_model, whole = run_on_hosts(job(sampler), 1)
     scheduler, _ = cast(job(sampler), 2)
@@ -155,7 +155,7 @@ def test_power_of_choice_takes_the_candidates_with_the_highest_losses() -> None:
 
 def test_power_of_choice_draws_candidates_by_size() -> None:
     """As many candidates as places: plain sampling by size, whatever the losses."""
-    rounds = 200
+    rounds = 120
     setting = Setting(PLAIN.cohorts, rounds, {"lr": 0.1, "steps": 1, "batch_size": 1})
     cohort = {"sampler": "power_of_choice", "clients": 1, "candidates": 1}
     run(prepared(f"{__name__}:Noting", setting, {"cohort": cohort})[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -80,9 +80,13 @@ def test_generated_ignores_files(tmp_path: Path) -> None:
 
 
 def test_the_stand_in_has_190_writers_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = handwriting.cached(tmp_path, 0, 2)
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(handwriting, "cached", lambda *given: asked.append(given) or few)  # type: ignore[func-returns-value]
+    few, asked = handwriting.cached(tmp_path, 0, 2), list[Any]()
+
+    def cached(*given: Any) -> Any:
+        asked.append(given)
+        return few
+
+    monkeypatch.setattr(handwriting, "cached", cached)
     femnist.load("auto", tmp_path, tmp_path, seed=0, clients=None)
     assert asked == [(tmp_path, 0, 190, 62)]
 
