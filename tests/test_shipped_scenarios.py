@@ -201,6 +201,7 @@ def with_network_and_workload(found: list[Cell]) -> Iterator[tuple[Cell, nn.Modu
                 yield cell, network, workload
 
 
+@pytest.mark.takes("prepares a scenario with all of its data")
 @pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic"))
 def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     scenario = load_scenario(SCENARIOS[name], on_stand_ins(name))

@@ -208,6 +208,7 @@ def few_steps_of_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfl.algorithms.orchestra.STEPS", 20)
 
 
+@pytest.mark.takes("the first case imports what all share")
 @pytest.mark.parametrize("algorithm", list(algorithms))
 def test_a_case_has_the_bits_of_one_host_and_of_an_uninterrupted_run(algorithm: str) -> None:
     cases = [case for case in matrix()[0] if case["algorithm"] == algorithm]

@@ -26,6 +26,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout
 
 
+@pytest.mark.takes("imports rayfl in a process of its own")
 def test_the_inline_backend_works_where_ray_is_not_installed(printed: str) -> None:
     assert "rounds: [2, 3, 4, 6]" in printed
 

@@ -75,6 +75,7 @@ def test_recordings_of_different_processors_are_close(name: str) -> None:
             check_close(scenario, other, expected)
 
 
+@pytest.mark.takes("every golden scenario once, in one process")
 @pytest.mark.parametrize("name", golden_scenarios())
 def test_a_golden_scenario_gives_what_it_gave(name: str) -> None:
     now, exact = outcome(golden_scenarios()[name]), of_these_conditions()

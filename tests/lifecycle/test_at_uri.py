@@ -74,6 +74,7 @@ def left_in(working: Path) -> list[Path]:
     return list(working.glob("rayfl-run-*"))
 
 
+@pytest.mark.takes("starts the server of buckets")
 @pytest.mark.parametrize("kind", [pytest.param("file", marks=pytest.mark.slow), "s3"])
 def test_a_run_that_was_interrupted_goes_on_elsewhere_to_the_same_bits(
     kind: str, store: ObjectStore, undisturbed: rayfl.Result, working: Path, tmp_path: Path,
