@@ -189,7 +189,7 @@ def disturbed(hosts: KeptCluster, tmp_path_factory: pytest.TempPathFactory) -> D
     (folder / "store").mkdir()
     with object_store(folder / "store") as store:
         uri, place = store.uri("run"), store.folder / "run"
-        kills = Kills(name="kills", victims={3: "server", 5: "host"})
+        kills = Kills(name="kills", victims={1: "server", 5: "host"})
         with pytest.raises(rayfl.RayflError) as caught:
             rayfl.run(scene, folder=uri, callbacks=[kills], console=quiet)
         status = json.loads((place / "status.json").read_text())
