@@ -101,7 +101,7 @@ def test_every_default_in_a_description_is_the_default() -> None:
             if said is None or default is None or section.model_fields[key].is_required():
                 continue
             stated, plain = said[1] or said[2], getattr(default, "name", default)
-            known = (words.get(stated, stated), (stated,), {})
+            known: tuple[Any, ...] = (words.get(stated, stated), (stated,), {})
             assert plain in known or plain == float(stated), f"{section.__name__}.{key}"
             checked += 1
     assert checked > 90
