@@ -16,16 +16,10 @@ from rayfl.user_code import report_as_theirs
 from rayfl.wording import in_words
 
 
-class Component(BaseModel):
-    """A part with options: `"adam"` or `{ name = "adam", lr = 0.1 }`.
-
-    Attributes:
-        name: Its name in the scenario.
-    """
+class Options(BaseModel):
+    """Options of a part of a scenario: they never change, and numbers are finite within float32."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    name: str = ""
 
     @field_validator("*")
     @classmethod
@@ -33,6 +27,16 @@ class Component(BaseModel):
         if too_large(value):
             raise PydanticCustomError("number", TOO_LARGE)
         return value
+
+
+class Component(Options):
+    """A part with options: `"adam"` or `{ name = "adam", lr = 0.1 }`.
+
+    Attributes:
+        name: Its name in the scenario.
+    """
+
+    name: str = ""
 
 
 def build_component(registry: Registry, base: Any, chosen: Any, default: str = "") -> Any:

@@ -6,20 +6,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, field_validator
-from pydantic_core import PydanticCustomError
-
 from rayfl.algorithms.exchange import Answers, Asked, Exchange, Messages
 from rayfl.algorithms.limits import Limits
 from rayfl.algorithms.message_hooks import MessageHooks
 from rayfl.algorithms.personal_models import PersonalModels
 from rayfl.algorithms.privacy_hooks import PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.component import Options
 from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import Local, Train
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration
-from rayfl.registry import TOO_LARGE, too_large
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +31,7 @@ You write one in `Algorithm.round`; rayfl runs it.
 """
 
 
-class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, ABC):
+class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, Options, ABC):
     """A federated algorithm; derive from it to write your own. Its fields are its hyperparameters.
 
     A scenario sets the fields as keys of `algorithm = { name = ..., ... }`.
@@ -73,20 +70,11 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, BaseModel, A
         DampedAveraging(damping=0.9)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
     exchanges: ClassVar[int] = 1
     trains: ClassVar[bool] = True
     trains_only: ClassVar[Train] = "all"
     default_eval_model: ClassVar[EvalModel] = "global"
     reports: ClassVar[tuple[str, ...]] = ()
-
-    @field_validator("*")
-    @classmethod
-    def _within_float32(cls, value: Any) -> Any:
-        if too_large(value):
-            raise PydanticCustomError("number", TOO_LARGE)
-        return value
 
     @abstractmethod
     def round(self, server: ServerState, context: RoundContext) -> Round:
