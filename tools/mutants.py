@@ -4,7 +4,8 @@ A mutant is one small change of one line (cosmic-ray's operators: `+` for `-`, `
 killed if a test that reaches the line fails, within a minute. Which tests reach a line is recorded once, by coverage.
 
     python -m tools.mutants reach REACH         # the quick tests under coverage, once per state of the tests
-    python -m tools.mutants run REACH RESULTS   # goes on where it was stopped; prints killed and survivors
+    python -m tools.mutants run REACH RESULTS   # goes on where it was stopped
+    python -m tools.mutants summary RESULTS     # killed by area, and the survivors; tests/mutants.jsonl has the last
 
 The mutants are drawn from the sources in `AREAS` with a fixed seed; where these have changed since an earlier pass,
 `--like ITS_RESULTS` finds its mutants again. Work in a clone of its own: files in `rayfl/` are overwritten while a
@@ -152,14 +153,15 @@ def found_again(passes: list[Path]) -> list[Mutant | None]:
     return [next((m for m in nearest_first(row) if m.change() == row["change"]), None) for row in rows]
 
 
-def reach(out: Path, tests: str) -> None:
+def reach(out: Path) -> None:
     """Runs the quick tests under coverage; writes, by file and line, which tests reach it, and what each test takes."""
     files = ",".join(sorted({mutant.path for mutant in drawn()}))
     data = out.with_suffix(".coverage")
     report, settings = out.with_suffix(".xml"), out.with_suffix(".ini")
     settings.write_text(f"[run]\nparallel = true\ndata_file = {data}\ndynamic_context = none\ninclude = {files}\n")
     chosen = ["-m", "not slow", "-q", f"--junitxml={report}", "-o", "junit_family=xunit1", "-p", "no:cacheprovider"]
-    pytest = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup", *chosen, *tests.split()]
+    shared = ["-n", "2", "--dist", "loadscope", "--no-loadscope-reorder"]
+    pytest = [sys.executable, "-m", "pytest", *shared, *chosen, "tests"]
     covered = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
     subprocess.run([*pytest, *covered], cwd=ROOT, check=False)
     from coverage import CoverageData
@@ -170,7 +172,7 @@ def reach(out: Path, tests: str) -> None:
     for file in measured.measured_files():
         by_line = measured.contexts_by_lineno(file)
         lines[str(Path(file).relative_to(ROOT))] = {
-            line: sorted({context.rpartition("|")[0].partition("@")[0] for context in contexts if context})
+            line: sorted({context.rpartition("|")[0] for context in contexts if context})
             for line, contexts in by_line.items()
         }
     out.write_text(json.dumps({"lines": lines, "seconds": _seconds(report)}))
@@ -188,6 +190,8 @@ def run(reached: Path, out: Path, share: str, earlier: list[Path]) -> None:
     known = json.loads(reached.read_text())
     done = {line["mutant"] for line in map(json.loads, out.read_text().splitlines())} if out.exists() else set()
     part, parts = map(int, share.split("/"))
+    if _exit_code(list(known["seconds"]), 5 * SECONDS, "--collect-only"):
+        raise SystemExit(f"{reached} has tests that cannot be collected here, which would count as killed")
     mutants: list[Mutant | None] = found_again(earlier) if earlier else list(drawn())
     with out.open("a") as results:
         for number in range(part - 1, len(mutants), parts):
@@ -197,8 +201,8 @@ def run(reached: Path, out: Path, share: str, earlier: list[Path]) -> None:
             reaching = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
             tests = {test: known["seconds"][test] for test in reaching if test in known["seconds"]}
             began = time.monotonic()
-            said = tried(mutant, tests) if tests else "not reached"
-            row = {"mutant": number, "outcome": said, "tests": len(tests), "seconds": time.monotonic() - began}
+            outcome = tried(mutant, tests) if tests else "not reached"
+            row = {"mutant": number, "outcome": outcome, "tests": len(tests), "seconds": time.monotonic() - began}
             results.write(json.dumps(row | asdict(mutant) | {"change": mutant.change()}) + "\n")
             results.flush()
 
@@ -248,12 +252,12 @@ def _likely_first(mutant: Mutant, tests: dict[str, float]) -> Iterator[list[str]
         yield sorted(others, key=lambda test: tests[test])
 
 
-def _exit_code(tests: list[str], seconds: int) -> int:
+def _exit_code(tests: list[str], seconds: int, *options: str) -> int:
     """Of pytest; negative if a signal ended it."""
     arguments = ROOT / ".mutant_tests"
     arguments.write_text("\n".join(tests))
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", f"@{arguments}"],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *options, f"@{arguments}"],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -279,7 +283,7 @@ def summary(paths: list[Path]) -> None:
         of_area = [row for row in rows if row["area"] == area]
         killed = sum(row["outcome"] in KILLED for row in of_area)
         print(f"{area:16} {killed:3} of {len(of_area)} killed")
-    print(f"{'all':16} {sum(row['outcome'] == 'killed' for row in rows):3} of {len(rows)} killed")
+    print(f"{'all':16} {sum(row['outcome'] in KILLED for row in rows):3} of {len(rows)} killed")
     for row in rows:
         if row["outcome"] not in KILLED:
             print(f"  {row['outcome']:11} {row['path']}:{row['line']}: {row['change']}")
@@ -293,14 +297,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--like", nargs="*", default=[], type=Path, help="results of an earlier pass, to be compared with"
     )
-    parser.add_argument("--tests", default="tests")
     given = parser.parse_args(arguments)
     files = [path.absolute() for path in given.files]
     if given.step == "list":
         for mutant in drawn():
             print(f"{mutant.area} {mutant.path}:{mutant.line}: {mutant.change()}")
     elif given.step == "reach":
-        reach(files[0], given.tests)
+        reach(files[0])
     elif given.step == "run":
         run(files[0], files[1], given.share, given.like)
     else:
