@@ -28,7 +28,7 @@ test-all: $(VENV)/.test-all ## Run all tests in two processes
 	$(PYTEST) $(TESTS)
 
 durations: $(VENV)/.test-all ## Write tests/durations.json anew, when the quick tests have changed
-	$(PYTEST) -m "not slow" --keep-durations tests
+	$(PYTEST) -m "not slow" --keep-durations --ignore tests/test_durations.py tests
 
 release-check: $(VENV)/.test-all $(VENV)/.docs ## What CI leaves out: all tests, notebooks, a real cluster, kills (hours)
 	$(PYTEST) tests

@@ -32,7 +32,7 @@ from rayfl.models.discrete import split
 from rayfl.planning.events import Evaluated, Event, RoundDone
 from rayfl.session import Session
 from tests.callbacks.scene import PLAIN, figures, model_of, run, same, tables
-from tests.cluster.addresses import loopback
+from tests.cluster.addresses import connected_cluster, loopback
 from tests.cluster.test_algorithms_on_ray import scenario
 from tests.cluster.test_deaths import Kills
 from tests.cluster.test_reopening import rows
@@ -56,18 +56,10 @@ def cluster() -> Iterator[Cluster]:
         for name, value in CREDENTIALS.items():  # hosts look for them where they write to a URI
             patch.setenv(name, value)
         patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         patch.setenv("RAY_worker_niceness", "0")  # else other tests, in another process, go first
-        patch.setenv("RAY_health_check_period_ms", "500")
-        patch.setenv("RAY_health_check_failure_threshold", "3")
         patch.setattr("rayfl.cluster.recovery.FIRST_PAUSE_S", 0.0)
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "node_ip_address": HEAD, **NODE})
-        try:
-            ray.init(address=made.address, _node_ip_address=HEAD, log_to_driver=False)
+        with connected_cluster(500, num_cpus=3, node_ip_address=HEAD, **NODE) as made:
             yield made
-        finally:
-            ray.shutdown()
-            made.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from rayfl.engine.state_store import FolderStore
 from rayfl.errors import ResourceError
 from rayfl.models.discrete import split
 from rayfl.planning.events import HostsAdded, Recovering, RoundDone
-from tests.cluster.addresses import loopback
+from tests.cluster.addresses import connected_cluster, loopback
 from tests.engine.scenes import prepared, run_on_hosts
 
 pytestmark = pytest.mark.ray
@@ -29,17 +29,8 @@ COMMON: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 100 * 2**20, "in
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """The driver's node, with 2 CPUs; Ray notices a dead node after about 3 s instead of 20."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_health_check_period_ms", "1000")
-        patch.setenv("RAY_health_check_failure_threshold", "3")
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "node_ip_address": HEAD, **COMMON})
-        try:
-            ray.init(address=made.address, _node_ip_address=HEAD, log_to_driver=False)
-            yield made
-        finally:
-            ray.shutdown()
-            made.shutdown()
+    with connected_cluster(1000, num_cpus=2, node_ip_address=HEAD, **COMMON) as made:
+        yield made
 
 
 @pytest.fixture

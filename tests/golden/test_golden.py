@@ -20,7 +20,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.generated import coloured_digits
 from rayfl.preparation import prepare
 from tests.engine.scenes import run_on_hosts
-from tests.golden.recording import conditions, described, of_these_conditions, outcome, recorded
+from tests.golden.recording import conditions, described, kernels, of_these_conditions, outcome, recorded
 from tests.golden.scenarios import golden_scenarios
 
 pytestmark = pytest.mark.usefixtures("no_picture")
@@ -60,7 +60,8 @@ def check_close(name: str, now: dict[str, Any], expected: dict[str, Any]) -> Non
             assert row[column] == (pytest.approx(value, rel=tolerance, abs=0.02) if number else value), column
 
 
-def test_bits_are_compared_on_this_kind_of_processor() -> None:
+def test_bits_are_compared_on_this_kind_of_processor_which_is_recognised_again() -> None:
+    assert kernels() == conditions()["kernels"]
     if of_these_conditions() is None:
         pytest.skip(f"golden results are compared within a tolerance: nothing was recorded under {conditions()}")
 
