@@ -32,7 +32,7 @@ extensions = [
     "extensions.run_folder",
 ]
 exclude_patterns = ["extensions", "records", "**/.ipynb_checkpoints"]
-suppress_warnings = ["mystnb.unknown_mime_type"]
+suppress_warnings = ["mystnb.unknown_mime_type", "myst-nb.lexer"]  # the language is known once a notebook has run
 nitpicky = False
 
 html_theme = "furo"
