@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 FORMAT = 1
 """Version of the manifest format."""
 
+UNFINISHED_S = 600
+"""Age from which a temporary file is one of a killed writer."""
+
 
 class _OtherFormatError(ResourceError):
     """Another version of rayfl wrote a manifest."""
@@ -87,7 +90,7 @@ class Checkpoints:
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(manifest), encoding="utf-8")
             kept = self._drop_old()
-            self._remove_unfinished()
+            self._remove_unfinished(path.stat().st_mtime)
         except OSError as error:
             raise ResourceError(f"cannot write the checkpoint '{path}': {error.strerror or error}") from None
         if self._mirror:
@@ -159,12 +162,15 @@ class Checkpoints:
                 path.unlink()
         return kept
 
-    def _remove_unfinished(self) -> None:
-        """Removes temporary files of killed writers; those of the current checkpoint are younger."""
-        settled = self._manifests()[-self._keep :][0].stat().st_mtime
+    def _remove_unfinished(self, now: float) -> None:
+        """Removes temporary files of killed writers; hosts may be writing the next snapshot already.
+
+        Args:
+            now: In seconds since the epoch, by the clock of the folder's file system.
+        """
         for unfinished in (*self._folder.glob(".*"), *(self._folder / STATES).glob(".*")):
             with suppress(FileNotFoundError):  # it was just completed
-                if unfinished.stat().st_mtime < settled:
+                if unfinished.stat().st_mtime < now - UNFINISHED_S:
                     unfinished.unlink()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -93,8 +94,9 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(
         path.touch()
         os.utime(path, (0, 0))
     young = [path.with_name(f"{path.name}0") for path in temporary]
-    for path in young:
+    for path in young:  # of the next snapshot, which hosts may have begun long before this one is in its place
         path.touch()
+        os.utime(path, (time.time() - 500,) * 2)
     run.add(2)
     assert not any(path.exists() for path in temporary)
     assert all(path.exists() for path in young)
