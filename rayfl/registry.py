@@ -9,7 +9,7 @@ import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -247,13 +247,19 @@ def _parameters(
 
 def _signature(target: Callable[..., Any], where: str) -> inspect.Signature:
     try:
-        return inspect.signature(target, eval_str=True)
+        is_definition = inspect.isclass(target) or inspect.isfunction(target)
+        return _evaluated(target) if is_definition else inspect.signature(target, eval_str=True)
     except Exception:  # an annotation can be any expression, such as a name imported only for type checkers
         pass
     try:
         return inspect.signature(target)
     except (TypeError, ValueError):
         raise ScenarioError(f"{where}: {target!r} cannot be called with options") from None
+
+
+@lru_cache(maxsize=256)
+def _evaluated(target: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(target, eval_str=True)
 
 
 def _validated(value: Any, annotation: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -46,8 +47,7 @@ class Section(BaseModel):
     def _numbers(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         """Rejects booleans, which pydantic takes for 0 and 1, and numbers too large for float32."""
         validated = validate(value)
-        found = set(_leaves(cls.model_fields[str(info.field_name)].annotation))
-        whole = not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
+        found, whole = _types_of(cls, str(info.field_name))
         if found & {int, float} and not found & {bool, Any} and _has_boolean(value, whole):
             raise PydanticCustomError("number", "must be a number")
         if float in found and too_large(validated):
@@ -93,6 +93,13 @@ def _by_path(given: Any) -> str:
     if "<" in name:
         return f"give its import path, 'package.module:object'; {name} has none, so define it in a module"
     return f"give its import path, '{module}:{name}', instead of the object itself"
+
+
+@cache
+def _types_of(section: type[BaseModel], field: str) -> tuple[set[Any], bool]:
+    """The types in a field's annotation, and whether no section is among them."""
+    found = set(_leaves(section.model_fields[field].annotation))
+    return found, not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:

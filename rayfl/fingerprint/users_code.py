@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,7 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
             continue
         if _is_installed(origin):
             for distribution in _distributions().get(package, []):
-                found[package] = f"{distribution} {version(distribution)}"
+                found[package] = f"{distribution} {_version(distribution)}"
         elif not origin.is_file():
             found[name] = uuid.uuid4().hex
         else:
@@ -63,8 +63,13 @@ def _origin(module: str) -> Path | None:
     return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
-def _imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
+@lru_cache(maxsize=256)
+def _imported(source: bytes, module: str, is_package: bool) -> tuple[str, ...]:
     """Names of modules that a module may import; some may be objects in modules instead."""
+    return tuple(_names_imported(source, module, is_package))
+
+
+def _names_imported(source: bytes, module: str, is_package: bool) -> Iterator[str]:
     try:
         with _PARSING:
             tree = ast.parse(source)
@@ -95,6 +100,9 @@ def _is_installed(origin: Path) -> bool:
 @cache
 def _installed_folders() -> tuple[str, ...]:
     return tuple({sysconfig.get_path(kind) for kind in ("purelib", "platlib")})
+
+
+_version = cache(version)
 
 
 @cache

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -73,6 +74,7 @@ def _phases(job: Job) -> list[dict[str, Any]]:
     ]
 
 
+@cache
 def _version(package: str) -> str | None:
     try:
         return version(package)
