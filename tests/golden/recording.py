@@ -3,9 +3,6 @@
 `python -m tests.golden.recording` runs every golden scenario anew and writes `recorded/CAPABILITY-KERNELS.json`;
 `NAME ...` only those. With ATEN_CPU_CAPABILITY=avx2 and ONEDNN_MAX_CPU_ISA=AVX2 in the environment a processor with
 AVX512 gives what PyTorch computes without it; MKL keeps to the processor that it finds.
-
-The recordings `*-earlier.json` are from before conditions held `kernels`, on a processor that Intel did not make: told
-that it runs on such a one, MKL gave their bits on an Intel processor too, but for FedDecorr's last ones.
 """
 
 from __future__ import annotations
