@@ -7,7 +7,8 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import hypothesis
@@ -16,11 +17,13 @@ import pytest
 import torch
 
 from rayfl.engine.memory import M_MMAP_THRESHOLD
+from rayfl.report import curves
 
 WORTH_TRIMMING = 300 * 2**20
 """Bytes."""
 _after_trim = [0]
 
+gc.disable()
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
 
@@ -32,9 +35,11 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What all tests share stays: the garbage collector need not look through it again and again."""
+    """What all tests share stays: the garbage collector need not look through it, nor so often through the rest."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,12 +51,35 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def divergences_computed_once() -> Iterator[None]:
+    """Most accounts of the tests have the same few noises and rates, of which Opacus computes every order anew."""
+    accounting = sys.modules.get("opacus.accountants.analysis.rdp")
+    with pytest.MonkeyPatch.context() as patch:
+        if accounting is not None:
+            patch.setattr(accounting, "_compute_rdp", lru_cache(2**16)(accounting._compute_rdp))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_import_path() -> Iterator[None]:
     """What a test makes importable is gone after it."""
     before = sys.path[:]
     yield
     sys.path[:] = before
+
+
+@pytest.fixture(scope="module", autouse=True)
+def left_as_found() -> Iterator[None]:
+    """What a file's tests change for the whole process would change what the tests of later files see."""
+    before = _shared()
+    yield
+    assert _shared() == before, "a test of this file changes this, and does not restore it"
+
+
+def _shared() -> list[object]:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)]
+    return [torch.get_deterministic_debug_mode(), torch.get_default_dtype(), torch.get_num_threads(), handlers]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -84,7 +112,16 @@ def data_dir() -> Path:
     return folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def draws_curves() -> Iterator[Callable[..., None]]:
+    """Runs leave their curves out, which take longer to draw than a small run; yields what draws them."""
+    with pytest.MonkeyPatch.context() as patch:
+        drawing = curves.draw_curves
+        patch.setattr(curves, "draw_curves", lambda *_: None)
+        yield drawing
+
+
 @pytest.fixture
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing the curves takes longer than a small run, and is tested elsewhere."""
-    monkeypatch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
+def pictures(draws_curves: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs draw their curves."""
+    monkeypatch.setattr(curves, "draw_curves", draws_curves)

@@ -25,8 +25,6 @@ from rayfl.streams import stream, torch_seed
 from tests.engine.scenes import run_on_hosts
 from tests.user_code import CLASSES, SHARD_SIZES, FrozenNormNet, SmallConvNet, SpareHeadNet, pictures
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SEED = 3
 DATA = pictures()
 X, Y = (torch.from_numpy(part) for part in (DATA.train.x, DATA.train.y))

@@ -130,7 +130,7 @@ TRAINS = {"rayfl.GridResult", "rayfl.Session", "rayfl.compare", "rayfl.plot"}
 """Whose examples train; of those that do, `rayfl.run` and `rayfl.grid` are quick."""
 
 
-@pytest.mark.usefixtures("elsewhere", "no_picture")
+@pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize(
     "public", [pytest.param(name, marks=[pytest.mark.slow] if name in TRAINS else []) for name in NAMES]
 )

@@ -66,7 +66,6 @@ def fail() -> None:
     raise ClientError(3, 0, "federated", 4, "its code raised\nTraceback (most recent call last):\n  a\nKeyError: 'x'")
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_run_that_comes_to_its_end_says_so(tmp_path: Path) -> None:
     run(tmp_path)
     status = status_in(tmp_path)
@@ -76,7 +75,6 @@ def test_a_run_that_comes_to_its_end_says_so(tmp_path: Path) -> None:
     assert status["started"] <= status["ended"]
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_run_under_way_says_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     monkeypatch.setattr(InlineSession, "events", ends_after(2, lambda: seen.append(status_in(tmp_path))))
@@ -90,12 +88,9 @@ SCAFFOLD = {**PHASE, "algorithm": "scaffold"}
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """A run of four rounds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
-        return run(tmp_path_factory.mktemp("four"), phases=[{**SCAFFOLD, "rounds": 4}])
+    return run(tmp_path_factory.mktemp("four"), phases=[{**SCAFFOLD, "rounds": 4}])
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize(
     ("end", "error", "expected", "reason"),
     [
@@ -134,7 +129,6 @@ def test_a_run_that_ends_early_leaves_the_last_committed_model_and_its_metrics(
     assert json.loads(lines[0])["round"] == 1
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize(("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)])
 def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
     number: signal.Signals, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -155,7 +149,6 @@ def test_an_interrupt_that_a_library_swallows_ends_the_run_all_the_same(
     assert status_in(tmp_path)["status"] == "interrupted"
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_sigterm_is_named_although_ray_turns_it_into_a_plain_interrupt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +164,6 @@ def test_sigterm_is_named_although_ray_turns_it_into_a_plain_interrupt(
     assert status_in(tmp_path)["reason"] == "SIGTERM"
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_client_that_fails_in_the_first_round_leaves_no_model(tmp_path: Path) -> None:
     with pytest.raises(ClientError):
         run(tmp_path, model="tests.user_code:RaisesInTraining")
@@ -181,7 +173,6 @@ def test_a_client_that_fails_in_the_first_round_leaves_no_model(tmp_path: Path) 
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_divergence_is_told_apart_from_other_failures(tmp_path: Path) -> None:
     spoilt = {**PHASE, "cohort": {"explicit": [[2]]}, "local": {"lr": 3e38, "batch_size": 4, "epochs": 2}}
     with pytest.raises(ClientError, match="the loss is"):
@@ -189,7 +180,6 @@ def test_divergence_is_told_apart_from_other_failures(tmp_path: Path) -> None:
     assert (status_in(tmp_path)["status"], status_in(tmp_path)["diverged"]) == ("failed", True)
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_server_that_died_is_said_where_the_model_would_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(self: InlineSession) -> tuple[int, np.ndarray]:
         raise ResourceError("the server died")
@@ -206,7 +196,6 @@ def test_a_server_that_died_is_said_where_the_model_would_be(tmp_path: Path, mon
     )
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_second_ctrl_c_while_the_model_is_saved_still_leaves_the_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +206,6 @@ def test_a_second_ctrl_c_while_the_model_is_saved_still_leaves_the_status(
     assert (status_in(tmp_path)["status"], status_in(tmp_path)["model_missing"]) == ("failed", "Ctrl-C")
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_records_that_cannot_be_closed_still_leave_the_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(file=StringIO(), record=True, width=200)
     monkeypatch.setattr(InlineSession, "events", ends_after(2, fail))
@@ -234,7 +222,6 @@ def test_records_that_cannot_be_closed_still_leave_the_status(tmp_path: Path, mo
     assert "warning: the records are incomplete: the disk is full" in console.export_text()
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_full_disk_is_an_error_that_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -268,6 +255,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning_in_one_line(
     assert "No space left on device" in line or "ParseException: at char 3" in line
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_title_that_is_no_formula_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     phase = {**PHASE, "name": "$y_{$", "rounds": 1}
     run(tmp_path, Console(), title="what is $x_{$ to $y$?", phases=[phase])
@@ -275,7 +263,6 @@ def test_a_title_that_is_no_formula_is_drawn(tmp_path: Path, capsys: pytest.Capt
     assert "warning" not in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_all_records_have_the_mode_of_new_files(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
@@ -287,7 +274,6 @@ def test_all_records_have_the_mode_of_new_files(tmp_path: Path) -> None:
     assert "model.safetensors" in modes
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_inline_runs_in_two_threads_give_the_bits_of_runs_one_by_one(tmp_path: Path) -> None:
     """The network's dropout draws from the generator that all threads share."""
     phase = {**PHASE, "rounds": 3, "cohort": 4}

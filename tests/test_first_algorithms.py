@@ -20,8 +20,6 @@ from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 
 def run(algorithm: str, folder: Path) -> rayfl.Result:
     phase = {"rounds": 6, "cohort": 2, "local": {"lr": 0.5, "batch_size": 8}, "name": "federated"}

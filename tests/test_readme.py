@@ -103,7 +103,6 @@ def snippets() -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", README.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize("number", range(len(snippets())))
 def test_a_snippet_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "snippet.py").write_text(snippets()[number].replace("__main__:", "snippet:"))

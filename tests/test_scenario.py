@@ -177,6 +177,7 @@ def test_a_scenario_file_that_cannot_be_read_is_named(folder: Path, capsys: pyte
         assert "error: cannot read scenario file 'scenarios/broken.toml'" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("pictures")
 def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tiny", "--backend", "inline", "--out", "results", "evaluation.every=2", "seed=3"]) == 0
     said = capsys.readouterr().out

@@ -21,8 +21,6 @@ from rayfl.streams import torch_seed
 from tests import user_code
 from tests.user_code import MEAN, SHARD_SIZES, STD, Linear
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 PARALLEL: dict[str, Any] = {"name": "federated", "rounds": 2, "cohort": 2, "local": {"lr": 0.5, "batch_size": 8}}
 RELAY: dict[str, Any] = {**PARALLEL, "name": "cyclic", "schedule": "relay"}
 
@@ -52,9 +50,7 @@ def initial_linear(seed: int = 0, inputs: tuple[int, ...] = (2,), classes: int =
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Result:
     """A run of `tables()`."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
-        return run(tmp_path_factory.mktemp("usual"))
+    return run(tmp_path_factory.mktemp("usual"))
 
 
 def test_the_result_is_what_the_records_hold(usual: Result) -> None:

@@ -20,8 +20,6 @@ from rayfl.grid.running import run_cell
 from rayfl.grid.schema import load_grid
 from rayfl.resolution import resolve
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SCENARIO = """
 model = "mlp"
 phases = [{{ name = "p", rounds = 1, cohort = 2, local = {{ batch_size = 4 }} }}]

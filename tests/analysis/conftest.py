@@ -12,8 +12,3 @@ from tests.analysis import scene
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Two relay rounds, then four of FedAvg, with every model kept."""
     return scene.finished(tmp_path_factory.mktemp("finished"))
-
-
-@pytest.fixture(autouse=True)
-def never_drawn(no_picture: None) -> None:
-    """Runs in these tests draw no curves; analyses draw theirs."""

@@ -53,8 +53,3 @@ def room_for_hosts(request: pytest.FixtureRequest) -> None:
     """Ends shared hosts before tests that start others."""
     if "ray_cluster" in request.fixturenames and "shared_hosts" not in request.fixturenames:
         request.getfixturevalue("kept_hosts").actors.discard()
-
-
-@pytest.fixture(autouse=True)
-def never_drawn(no_picture: None) -> None:
-    """No run that this process watches draws its curves."""

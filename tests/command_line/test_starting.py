@@ -19,7 +19,7 @@ from rayfl.resolution import resolve
 
 
 def test_the_files_of_new_run_unchanged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_picture: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["new", "starter_that_runs"]) == 0

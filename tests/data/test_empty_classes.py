@@ -19,8 +19,6 @@ from rayfl.data.store import build_store
 from rayfl.data_report import main as data_report
 from rayfl.errors import DataError
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
 FROM_ONE = "no training samples of class 0, of 4 numbered from 0; if labels count from 1, subtract 1"
 

@@ -21,8 +21,6 @@ from rayfl.data.sample_reader import SampleReader
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, RayflError, ScenarioError
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 HERE = "tests.data.test_inputs"
 CPU = torch.device("cpu")
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""No run of these tests draws its curves, or reads their code for a fingerprint: both are tested elsewhere."""
+"""No run of these tests reads their code for a fingerprint, which is tested elsewhere."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def never_drawn(no_picture: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayfl.preparation.code_digests", lambda _: {})

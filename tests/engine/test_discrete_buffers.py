@@ -552,7 +552,6 @@ def run(folder: Path, **changes: Any) -> rayfl.Result:
     return rayfl.run(TABLES | changes, backend="inline", out=folder, console=Console(quiet=True))
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize("relay", [False, True])
 def test_an_exported_model_gives_the_recorded_accuracy_and_changes_nothing_when_used(
     relay: bool, tmp_path: Path
@@ -572,7 +571,6 @@ def test_an_exported_model_gives_the_recorded_accuracy_and_changes_nothing_when_
         assert safetensors.torch.load_file(kept)["norm.initialised"], kept
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize("source", ["file", "scenario"])
 def test_a_start_takes_over_flags_and_counters(source: str, tmp_path: Path) -> None:
     net = initial()
@@ -746,7 +744,6 @@ class StartsOnce(nn.Module):
         return logits
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize("key", DP)
 def test_differential_privacy_accepts_a_layer_that_the_start_has_initialised(key: str, tmp_path: Path) -> None:
     net = StartsOnce(CLASSES)

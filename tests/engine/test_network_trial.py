@@ -709,7 +709,6 @@ class Causal(nn.Module):
         return logits
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_network_with_an_infinite_mask_trains_as_in_pytorch_and_keeps_it(tmp_path: Path) -> None:
     found = trained(f"{__name__}:Causal", "owned_rows", tmp_path).state_dict
     x, y, _ = owned_rows()["train"]
@@ -765,7 +764,6 @@ class Ridge(Classification):
         return super().objective(batch) + PENALTY * parameters_to_vector(batch.module.parameters()).square().sum()
 
 
-@pytest.mark.usefixtures("no_picture")
 @pytest.mark.parametrize(("kind", "task"), [(Viewing, "classification"), (Convolutions, f"{__name__}:Ridge")])
 def test_what_needs_contiguous_weights_trains_as_in_pytorch_and_this_is_said_and_recorded(
     kind: type[nn.Module], task: str, tmp_path: Path

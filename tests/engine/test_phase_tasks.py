@@ -32,8 +32,6 @@ from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
 from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 QUIET = Console(quiet=True)
 STILL = {"epochs": 1, "batch_size": 16, "lr": 1e-30}
 """Trains so little that no weight changes."""

@@ -19,8 +19,6 @@ from rayfl.grid.schema import Grid, load_grid
 from rayfl.grid.starts import client_updates
 from rayfl.report.status import read_status
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SCENARIO = {
     "name": "tiny",
     "data": {"name": "tests.user_code:vectors", "clients": 4},

@@ -14,8 +14,6 @@ import pytest
 import rayfl
 from rayfl.grid.__main__ import main
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 DATA = """
 import numpy as np
 from my_helpers import SCALE

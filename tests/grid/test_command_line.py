@@ -43,7 +43,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
-    monkeypatch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
     return tmp_path
 
 

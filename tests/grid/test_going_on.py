@@ -19,8 +19,6 @@ from rayfl.report.recorded_metrics import read_rows
 from rayfl.report.status import Status
 from tests.grid.test_cells import NO_DATA, SCENARIO, write_grid
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 ROW = {"phases.federated.until": 5, "checkpoint.rounds": 2}
 
 
@@ -76,7 +74,7 @@ def test_a_cell_that_was_interrupted_goes_on_to_the_same_bits(
     assert cell.finished()
     assert figures(cell) == undisturbed
     log = (cell.folder / LOG).read_text()
-    assert "the run continues after round 3" in log
+    assert "the run continues after round 3" in log, log
     assert log.count("records: ") == 2
 
 

@@ -10,8 +10,6 @@ import pytest
 from rayfl.grid.__main__ import main
 from tests.engine.phase_tasks import HERE
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SCENARIO = f"""
 model = "tests.algorithms.scene:TanhNet"
 data = {{ name = "tests.algorithms.scene:people" }}

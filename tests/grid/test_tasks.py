@@ -21,8 +21,6 @@ from rayfl.grid.schema import load_grid
 from rayfl.resolution import resolve
 from rayfl.start.chain import starts_of
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 LOCAL = {"lr": 0.1, "batch_size": 8}
 BEFORE: dict[str, Any] = {
     "data": {"name": "tests.user_code:vectors", "clients": 3},
@@ -82,7 +80,6 @@ class Finished:
 @pytest.fixture(scope="module")
 def run_in_two_parts(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
         patch.setattr("rayfl.grid.drawing.draw", lambda *_: None)
         folder = tmp_path_factory.mktemp("grid")
         patch.chdir(folder)

@@ -36,13 +36,12 @@ def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _neither_drawn_nor_synced_nor_by_the_clock() -> Iterator[None]:
-    """Pictures are tested elsewhere, and no machine loses its power here; both would take most of the time.
+def _neither_synced_nor_by_the_clock() -> Iterator[None]:
+    """No machine loses its power here, and to sync would take most of the time.
 
     On a busy machine a round may take a second, after which status.json would be written between two rounds.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
         patch.setattr("rayfl.durable._sync", lambda path: None)
         patch.setattr("rayfl.report.status.WRITTEN_EVERY_S", float("inf"))
         yield

@@ -30,7 +30,7 @@ from tests.callbacks.scene import StopAt
 from tests.lifecycle.scene import EndsAfter
 
 BATCH, DELTA = 4, 1e-5
-SAMPLES = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True}
+SAMPLES = {"noise_multiplier": 3.0, "max_grad_norm": 1.0, "secure": True, "physical_batch_size": 1}
 CLIENTS = {"level": "central", "noise_multiplier": 3.0, "clip_norm": 1.0, "delta": DELTA, "secure": True}
 COHORT = [0, 5, 7]
 

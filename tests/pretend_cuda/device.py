@@ -27,6 +27,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 import rayfl
+from rayfl.config.execution import Resources
+from rayfl.engine.device import settings_restored
 
 CPU, GPU, EITHER = "cpu", "cuda", "either"
 """Where a storage lies; EITHER: made inside PyTorch without a device, such as the constants of autograd."""
@@ -280,9 +282,5 @@ def _check_backward_of_rnn(args: Any) -> None:
 @contextlib.contextmanager
 def pretend_cuda() -> Iterator[PretendCuda]:
     """Pretends, and leaves PyTorch's process-wide settings as they were."""
-    deterministic, benchmark = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    try:
-        with PretendCuda() as gpu:
-            yield gpu
-    finally:
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, benchmark
+    with settings_restored(Resources()), PretendCuda() as gpu:
+        yield gpu

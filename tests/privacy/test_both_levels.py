@@ -43,11 +43,6 @@ Phases = list[dict[str, Any]]
 Recorded = tuple[dict[str, Any], rayfl.Result, str]
 
 
-@pytest.fixture(autouse=True)
-def no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
-
-
 @pytest.fixture(scope="module")
 def case(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Recorded]:
     """What `recorded` says of one of the cases, which is run once."""

@@ -48,9 +48,6 @@ def reachable(outputs: np.ndarray, contribution: float) -> np.ndarray:
     return found
 
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
-
 @pytest.fixture(scope="module")
 def contribution(tmp_path_factory: pytest.TempPathFactory) -> float:
     """The clipped contribution of a canary that is included, from a run without noise."""

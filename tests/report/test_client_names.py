@@ -20,8 +20,6 @@ from rayfl.report import client_records
 from rayfl.report.records import Records
 from tests.report.evaluations import client_score, evaluated
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 SITES = ("west", "nörd", "east")
 POOL = 4
 """The number of a pool of samples, which belongs to no client."""

@@ -27,8 +27,6 @@ from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples.scene import dp, job, phase, spent_in, tables
 from tests.privacy.samples.test_accounting import by_opacus
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 RDP = {"dp": dp(accountant="rdp")}
 """Composes much faster than the default."""
 PHASES = [

@@ -36,9 +36,7 @@ def run(out: Path, **changes: Any) -> rayfl.Result:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> rayfl.Result:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.report.curves.draw_curves", lambda *_: None)
-        return run(tmp_path_factory.mktemp("before"), phases=[TRAINING])
+    return run(tmp_path_factory.mktemp("before"), phases=[TRAINING])
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> set[str]:

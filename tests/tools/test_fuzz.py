@@ -16,8 +16,6 @@ from tools.fuzz.attempt import attempt, write_valid
 from tools.fuzz.mutations import mutated
 from tools.fuzz.targets import TARGETS, Target
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 FEW = {"resumed run": 4, "checkpoint": 6, "images": 6, "tiny imagenet": 2, "scenario": 6, "grid": 6}
 """Fewer inputs for slow readers."""
 QUICK = ["overrides", "checkpoint", "state", "places", "weights", "cifar pickles", "idx.gz", "femnist leaf", "images",

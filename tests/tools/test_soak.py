@@ -66,7 +66,6 @@ class Measures(Callback):
     [{"schedule": "relay", "cohort": 1}, {"algorithm": "scaffold", "cohort": 2}],
     ids=["relay", "parallel"],
 )
-@pytest.mark.usefixtures("no_picture")
 def test_memory_and_handles_stay_flat_over_rounds(phase: dict[str, Any], tmp_path: Path) -> None:
     measures = Measures(name="measures")
     local = {"lr": 0.01, "batch_size": 4, "steps": 1}

@@ -18,8 +18,6 @@ from rayfl.data.defaults import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import ScenarioError
 
-pytestmark = pytest.mark.usefixtures("no_picture")
-
 HERE = "tests.data.augmentation.test_torchvision_transform"
 V2 = "torchvision.transforms.v2"
 IMAGES = np.random.default_rng(0).integers(0, 256, (12, 8, 8, 3), np.uint8)

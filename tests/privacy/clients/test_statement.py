@@ -195,7 +195,6 @@ def test_a_phase_without_privacy_leaves_the_run_without_a_guarantee() -> None:
     assert cost[-1] == "no client-level guarantee for the run: open without dp"
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_run_whose_cohorts_are_empty_keeps_its_records(tmp_path: Path) -> None:
     empty = phase(rounds=2, cohort={"bernoulli": 1e-9}, dp=central(noise_multiplier=1e-7))
     result = rayfl.run(tables(**PEOPLE, phases=[empty]), backend="inline", out=tmp_path, console=Console(quiet=True))
@@ -203,7 +202,6 @@ def test_a_run_whose_cohorts_are_empty_keeps_its_records(tmp_path: Path) -> None
     assert result.metrics["bytes"].to_pylist() == [0, 0]
 
 
-@pytest.mark.usefixtures("no_picture")
 def test_a_run_shows_the_cost_of_a_relay_before_it_and_records_epsilon(tmp_path: Path) -> None:
     relay = phase(schedule="relay", algorithm="fedavg", cohort=6, rounds=4, dp=local(noise_multiplier=8.0))
     scenario = tables(**PEOPLE, phases=[relay])
