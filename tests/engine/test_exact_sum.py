@@ -162,7 +162,7 @@ def test_shares_that_are_too_large_together_though_not_one_by_one_are_summed_exa
     """Each is below the 2**(53 - bits) up to which float64 adds multiples of 2**-bits exactly."""
     totals = [units * 2.0**-bits for units in (2**53 - 1, 2, 1)]
     exact = float(sum(map(Fraction, totals)))
-    assert exact != sum(totals), "float64 rounds on the way"
+    assert exact != totals[0] + totals[1] + totals[2], "float64 rounds on the way"
     nothing = np.zeros(0, np.int64), np.zeros((0, 0))
     parts = [PartialSum(np.array([total, 1.0]), abs(total), *nothing) for total in totals]
     assert combine("delta", parts, bits).tolist() == [exact, 3.0]

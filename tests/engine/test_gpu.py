@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
 
+from rayfl.config.execution import Resources
+from rayfl.engine.device import settings_restored
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.planning.events import Evaluated
 from tests.engine.scenes import defined, prepared, run_on_hosts
@@ -14,6 +18,13 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch sees no CUDA device here"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def restored() -> Iterator[None]:
+    with settings_restored(Resources(device="cuda")):
+        yield
+
 
 ON_CUDA = {"device": "cuda", "relay": "spread"}
 
