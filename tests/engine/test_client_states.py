@@ -175,6 +175,14 @@ def test_state_kept_through_the_run_is_that_of_the_last_round_that_used_it(new: 
     assert states.kept(3, 2, {3: 4}, CPU).keys() == {"account"}
 
 
+def test_a_client_that_leaves_nothing_keeps_nothing_of_before(new: New) -> None:
+    states = after(new, FIRST)
+    states.open(3, SECOND, 0, {3: 1}, CPU)
+    states.stage(3, 2, {})
+    states.commit(SECOND, [3], IN_PHASE)
+    assert states.open(3, THIRD, 0, {3: 2}, CPU) == {}
+
+
 def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     store = MemoryStore()
     manifest = after(new, FIRST, SECOND).snapshot(0, store)()

@@ -145,8 +145,7 @@ def test_a_change_of_one_model_is_counted_from_another() -> None:
 
 def test_only_the_largest_clients_buffers_are_sent_unless_the_order_decides() -> None:
     left = [LeftBuffers(client, 1, size, {"seen": np.array(client)}) for client, size in ((4, 7), (2, 9), (1, 9))]
-    for ordered, clients in ((False, [1]), (True, [4, 2, 1])):
-        reduction = Reduction(BITS, ordered=ordered)
+    for reduction, clients in ((Reduction(BITS), [1]), (Reduction(BITS, ordered=True), [4, 2, 1])):
         for one in left:
             reduction.leave(one)
         assert [one.client for one in reduction.result().left] == clients
