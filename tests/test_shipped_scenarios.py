@@ -275,7 +275,7 @@ def test_every_cell_of_a_grid_has_a_quick_form_unlike_the_others(name: str) -> N
     assert all(work[cell] < full_work[full] for cell, full in zip(found, in_full, strict=True))
 
 
-@pytest.mark.takes("generates the data and builds the networks of 40 grids")
+@pytest.mark.takes("generates the data and builds the networks of 40 cells")
 def test_cells_with_every_network_and_phase_can_be_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: dict[str, ShardStore] = {}
 

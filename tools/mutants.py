@@ -137,8 +137,11 @@ def drawn() -> list[Mutant]:
     return chosen
 
 
-def found_again(passes: list[Path]) -> list[Mutant | None]:
-    """The mutants of an earlier pass, by their words, since lines move; None for one whose line has changed."""
+def found_again(passes: list[Path]) -> dict[int, Mutant | dict[str, Any]]:
+    """The mutants of an earlier pass by number, found by their words, since lines move.
+
+    Where a line has changed, the mutant's row of that pass takes its place.
+    """
     rows = sorted(
         (json.loads(line) for path in passes for line in path.read_text().splitlines()), key=lambda row: row["mutant"]
     )
@@ -150,12 +153,18 @@ def found_again(passes: list[Path]) -> list[Mutant | None]:
     def nearest_first(row: dict[str, Any]) -> list[Mutant]:
         return sorted(known.get((row["path"], row["operator"]), ()), key=lambda mutant: abs(mutant.line - row["line"]))
 
-    return [next((m for m in nearest_first(row) if m.change() == row["change"]), None) for row in rows]
+    found: dict[int, Mutant | dict[str, Any]] = {}
+    for row in rows:
+        mutant = next((m for m in nearest_first(row) if m.change() == row["change"]), None)
+        if mutant is not None:
+            known[mutant.path, mutant.operator].remove(mutant)
+        found[row["mutant"]] = mutant or row
+    return found
 
 
 def reach(out: Path) -> None:
     """Runs the quick tests under coverage; writes, by file and line, which tests reach it, and what each test takes."""
-    files = ",".join(sorted({mutant.path for mutant in drawn()}))
+    files = ",".join(sorted({mutant.path for area in AREAS for mutant in all_mutants(area)}))
     data = out.with_suffix(".coverage")
     report, settings = out.with_suffix(".xml"), out.with_suffix(".ini")
     settings.write_text(f"[run]\nparallel = true\ndata_file = {data}\ndynamic_context = none\ninclude = {files}\n")
@@ -192,11 +201,13 @@ def run(reached: Path, out: Path, share: str, earlier: list[Path]) -> None:
     part, parts = map(int, share.split("/"))
     if _exit_code(list(known["seconds"]), 5 * SECONDS, "--collect-only"):
         raise SystemExit(f"{reached} has tests that cannot be collected here, which would count as killed")
-    mutants: list[Mutant | None] = found_again(earlier) if earlier else list(drawn())
+    mutants = found_again(earlier) if earlier else dict(enumerate(drawn()))
     with out.open("a") as results:
-        for number in range(part - 1, len(mutants), parts):
-            mutant = mutants[number]
-            if mutant is None or number in done:
+        for number, mutant in list(mutants.items())[part - 1 :: parts]:
+            if number in done:
+                continue
+            if isinstance(mutant, dict):
+                results.write(json.dumps(mutant | {"outcome": "line changed"}) + "\n")
                 continue
             reaching = _reaching(known["lines"].get(mutant.path, {}), mutant.line)
             tests = {test: known["seconds"][test] for test in reaching if test in known["seconds"]}
