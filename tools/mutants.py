@@ -155,10 +155,10 @@ def found_again(passes: list[Path]) -> dict[int, Mutant | dict[str, Any]]:
 
     found: dict[int, Mutant | dict[str, Any]] = {}
     for row in rows:
-        mutant = next((m for m in nearest_first(row) if m.change() == row["change"]), None)
-        if mutant is not None:
-            known[mutant.path, mutant.operator].remove(mutant)
-        found[row["mutant"]] = mutant or row
+        same = next((m for m in nearest_first(row) if m.change() == row["change"]), None)
+        if same is not None:
+            known[same.path, same.operator].remove(same)
+        found[row["mutant"]] = same or row
     return found
 
 

@@ -34,7 +34,7 @@ def test_clients_of_like_lengths_are_grouped_the_longest_first_and_ties_in_the_o
 
 def test_clients_with_state_always_go_to_the_same_host() -> None:
     assert at_home([5, 2, 3, 0], [1, 1, 1, 1], 1, 3) == [[[3], [0]], [], [[5], [2]]]
-    assert home(5, 3) == home(5, 3) == 2
+    assert [home(client, 63) for client in (5, 63, 64, 127)] == [5, 0, 0, 0]  # by the client's bucket of 64
 
 
 @given(

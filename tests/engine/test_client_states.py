@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from rayfl.engine.client_states import ClientStates
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state_store import DamagedStateError, MemoryStore
 from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState
 from rayfl.local.state import Scope
@@ -191,6 +192,15 @@ def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
     with pytest.raises(RayflError, match="after round 3 is lost: its worker only has the state after round 2"):
         states.open(3, RoundIndex(0, 4, 4), 0, {3: 3}, CPU)
+
+
+def test_a_store_in_memory_forgets_what_is_removed() -> None:
+    store = MemoryStore()
+    kept, gone = (store.write({"drift": np.full(2, value)}) for value in (1.0, 2.0))
+    store.remove([gone.place, "never/there"])
+    assert store.held([kept, gone]) == {kept.place}
+    with pytest.raises(DamagedStateError, match="missing from this store"):
+        store.read(gone)
 
 
 def test_an_undeclared_name_is_refused_also_if_it_looks_like_a_buffer_of_a_declared_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import Event
 from typing import Any
 
@@ -12,6 +13,7 @@ from rayfl.engine.snapshot_writer import SnapshotWriter
 from rayfl.engine.snapshotting import LASTS_S, Snapshotting
 from rayfl.engine.state_store import MemoryStore
 from rayfl.errors import RayflError
+from rayfl.planning.events import SnapshotFailed
 from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import TINY, tables
 
@@ -96,6 +98,30 @@ def test_the_end_of_a_phase_is_due_once_a_run_lasts_even_beside_another() -> Non
 def test_a_run_that_cannot_be_repeated_is_kept_at_the_end_of_each_phase_however_short_it_is() -> None:
     assert due(snapshotting(Times(), secure=True, ends=True)) == [4, 8]
     assert due(snapshotting(Times(), secure=True)) == []
+
+
+@pytest.mark.parametrize("when", ["collect", "finish"])
+def test_a_snapshot_that_cannot_be_written_is_reported_and_the_next_one_taken(when: str) -> None:
+    class Full(Backend):
+        def wait(self, asked: list[Any], _: float) -> list[Any]:
+            return asked
+
+        def get(self, _: Any) -> None:
+            raise RayflError("the disk is full")
+
+    class Watchdog:
+        def wait(self, *_: Any) -> Iterator[None]:
+            yield
+            raise RayflError("the disk is full")
+
+    snapshots = snapshotting(Times(), rounds=1)
+    full: Any = Full()
+    watchdog: Any = Watchdog()
+    snapshots._backend, snapshots._watchdog = full, watchdog
+    begin(snapshots, 2)
+    assert [event for event in getattr(snapshots, when)() if event] == [SnapshotFailed("first", 2, "the disk is full")]
+    assert snapshots.due(index(3))
+    assert list(getattr(snapshots, when)()) == []
 
 
 def test_a_writer_says_nothing_before_it_is_done_and_tells_which_snapshot_is_lost() -> None:
