@@ -58,11 +58,9 @@ PHASES: dict[str, dict[str, Any]] = {
 }
 """What a schedule needs."""
 
-PRIVACY: dict[str, dict[str, Any]] = {
-    "none": {},
-    "samples": {"local": {"dp": {"noise_multiplier": 1.0, "max_grad_norm": 0.5, "accountant": "rdp"}}},
-    "clients": {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01}},
-}
+SAMPLES = {"local": {"dp": {"noise_multiplier": 1.0, "max_grad_norm": 0.5, "accountant": "rdp"}}}
+CLIENTS = {"dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01}}
+PRIVACY: dict[str, dict[str, Any]] = {"none": {}, "samples": SAMPLES, "clients": CLIENTS, "both": SAMPLES | CLIENTS}
 STATE: dict[str, dict[str, Any]] = {
     "the algorithm's": {},
     "kept by clients": {"transforms": [{"name": "top_k", "share": 0.3}], "eval_model": "all"},
@@ -85,12 +83,12 @@ FACTORS: dict[str, list[Any]] = {
     "resumed": [True, False],
 }
 NAMES = {
-    "algorithm": ("algorithm", "'{}'", "BatchNorm"),
+    "algorithm": (".algorithm", "'{}'", "BatchNorm"),
     "schedule": (
         "schedule",
-        "{}",
+        " a {}",
+        "be asynchronous",
         "parallel phase",
-        "asynchronous",
         "no phase trains clients",
         "train one client after",
     ),
@@ -101,9 +99,34 @@ NAMES = {
 }
 """How a refusal may name a factor, in which {} is its value."""
 
+REFUSED: dict[tuple[str, str], dict[Any, list[Any]]] = {
+    ("schedule", "participation"): {
+        "buffered": ["all", "unreliable"],
+        "asynchronous": ["all", "unreliable"],
+        "central": ["by the clock", "unreliable"],
+    },
+    ("schedule", "privacy"): {
+        "buffered": ["samples", "clients", "both"],
+        "asynchronous": ["samples", "clients", "both"],
+        "local": ["clients", "both"],
+        "central": ["clients", "both"],
+    },
+    ("schedule", "state"): {
+        "relay": ["kept by clients", "kept by the server"],
+        "buffered": ["kept by clients"],
+        "asynchronous": ["kept by clients"],
+        "local": ["kept by clients", "kept by the server"],
+        "central": ["kept by clients", "kept by the server"],
+    },
+    ("schedule", "clients at once"): {"relay": [3], "asynchronous": [3], "local": [3], "central": [3]},
+    ("privacy", "state"): {"clients": ["kept by clients"], "both": ["kept by clients"]},
+    ("privacy", "clients at once"): {"samples": [3], "both": [3]},
+}
+"""The pairs that are refused whatever the algorithm."""
+
 
 def scenario_of(case: Case) -> Scenario:
-    name, clients = case["algorithm"], case["privacy"] == "clients"
+    name, clients = case["algorithm"], "dp" in PRIVACY[case["privacy"]]
     algorithm = {"name": name} | OPTIONS.get(name, {})
     if clients and "weighting" in algorithms.resolve(name).model_fields:
         algorithm["weighting"] = "uniform"
@@ -117,7 +140,7 @@ def scenario_of(case: Case) -> Scenario:
     tables: dict[str, Any] = {
         "seed": SEED,
         "data": {"name": "tests.algorithms.scene:people"},
-        "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.0 if plain_of(case) else 0.3},
+        "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.0 if has_plain(case) else 0.3},
         **SCENES.get(name, {}),
         "phases": [phase | PHASES.get(case["schedule"], {}) | cohort | private | STATE[case["state"]]],
         "evaluation": {"every": 2},
@@ -177,10 +200,10 @@ PLAIN = {
 }
 
 
-def plain_of(case: Case) -> Any:
-    """The plain computation of a case's model, where there is one."""
+def has_plain(case: Case) -> bool:
+    """Whether there is a plain computation of a case's model."""
     usual = case["privacy"] == "none" and case["state"] == "the algorithm's" and case["participation"] != "unreliable"
-    return PLAIN.get((case["algorithm"], case["schedule"])) if usual else None
+    return usual and (case["algorithm"], case["schedule"]) in PLAIN
 
 
 def later(kind: type[RoundDone] | type[Evaluated], events: Iterable[Event], after: int) -> str:
@@ -243,6 +266,16 @@ def test_a_refusal_names_both_keys() -> None:
 
     refused = matrix()[1]
     assert [pair for pair, tried in refused.items() if not any(named(case, pair) for case in tried)] == []
+
+
+def test_other_pairs_are_refused_only_with_some_algorithm() -> None:
+    found = {pair for pair in matrix()[1] if "algorithm" not in dict(pair)}
+    assert found == {
+        ((one, value), (other, refused))
+        for (one, other), table in REFUSED.items()
+        for value, all_refused in table.items()
+        for refused in all_refused
+    }
 
 
 def test_the_cases_have_every_pair_but_those_that_are_refused() -> None:
