@@ -151,10 +151,6 @@ def refusal(schedule: str = "relay", **phase: Any) -> str:
     return str(caught.value)
 
 
-NO_RELAY = "cannot run in a relay"
-LOCAL_ONLY = "has no effect in a relay, which has only a local objective; leave it out"
-
-
 @pytest.mark.parametrize("key", [{"eval_model": "all"}, {"transforms": ["top_k"]}], ids=str)
 def test_a_relay_has_no_answers_to_transform_and_one_model_only(key: dict[str, Any]) -> None:
     (name,) = key

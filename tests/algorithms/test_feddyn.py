@@ -50,9 +50,6 @@ def alpha_of(update: PlainUpdate, alpha: float, scaled: bool) -> float:
     return alpha / (update.n / update.mean_n) if scaled else alpha
 
 
-RULES = ["participants", "all", "global"]
-
-
 @pytest.mark.parametrize(
     ("setting", "eval_model"),
     [(FULL, "participants"), (PLAIN, "all"), (EVERYTHING, "global")],

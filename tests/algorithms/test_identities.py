@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -91,10 +90,6 @@ def test_fedadam_without_memory_takes_steps_of_its_rate() -> None:
     change = trained("fedavg", once) - once.initial()
     assert change.abs().min() > 1e-6
     assert torch.allclose(moved, 0.25 * change.sign(), rtol=0, atol=1e-3)
-
-
-CONTROLS: dict[int, torch.Tensor] = {}
-SERVER_CONTROLS: list[np.ndarray] = []
 
 
 LONG = Setting((tuple(range(4)),), 60, {"batch_size": "full", "epochs": 3, "lr": 0.5, "weight_decay": 0.05}, clients=4)

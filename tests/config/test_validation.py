@@ -25,7 +25,6 @@ TABLES: dict[str, Any] = {
     ],
 }
 NEAREST = "did you mean 'fedavg' or 'qfedavg' or 'fedavgm'?"
-NOT_NORMAL = {"mean": [0.5], "std": [0.0]}
 SCHEDULES = "'parallel', 'relay', 'buffered', 'asynchronous', 'local' or 'central', or 'package.module:object'"
 EVALUATION = "bank, batch_size, client_model, clients, every, headline, metrics, over_clients, per_client, personalize"
 COHORT = (

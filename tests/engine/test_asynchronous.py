@@ -272,9 +272,6 @@ def test_the_model_stays_if_no_client_ever_answers(phase: dict[str, Any]) -> Non
     assert [event.client_updates for event in rounds_of(events)] == [0, 0]
 
 
-POWER = {"sampler": "power_of_choice", "clients": 6, "candidates": 9}
-
-
 def test_hosts_share_the_updates_of_a_schedule_that_takes_in_one_at_a_time(traced: dict[str, Any]) -> None:
     scheduler, _ = cast(made(traced, **MIXED)[0], 3)
     scheduler._backend.rounds_ahead = 1  # type: ignore[misc]
