@@ -34,6 +34,7 @@ CLIENTS: dict[str, Any] = PLAIN | {
     "dp": {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": 0.01, "accountant": "rdp"},
 }
 PRIVATE = pytest.mark.parametrize(("phase", "level"), [(SAMPLES, "local.dp"), (CLIENTS, "phases.N.dp")])
+PHASE = pytest.mark.parametrize("phase", [SAMPLES, CLIENTS], ids=["samples", "clients"])
 PEOPLE = {"name": "tests.algorithms.scene:people"}
 POOLED = PEOPLE | {"partition": "iid", "clients": 12}
 VALIDATED = POOLED | {"validation_share": 0.2, "test_share": 0.2}
@@ -79,27 +80,23 @@ def job_of(level: str, validated: bool) -> Job:
     return prepare(Scenario.from_tables(changed), Path("no-data-here"))[0]
 
 
-@PRIVATE
+@pytest.mark.parametrize("level", ["local.dp", "phases.N.dp"])
 @pytest.mark.parametrize("kind", [EarlyStopping, BestModel])
 @pytest.mark.parametrize(("options", "validated", "column"), REFUSED, ids=[column for _, _, column in REFUSED])
 def test_a_column_that_is_computed_from_clients_data_may_not_decide(
-    phase: dict[str, Any], level: str, kind: type[Ranked], options: dict[str, Any], validated: bool, column: str
+    level: str, kind: type[Ranked], options: dict[str, Any], validated: bool, column: str
 ) -> None:
     with pytest.raises(ScenarioError, match=f"x.metric: '{column}' is computed from clients' data without noise"):
         check_decisions(kind(**options), job_of(level, validated), "x")
-    assert phase
 
 
-@PRIVATE
+@PHASE
 @pytest.mark.parametrize("partition", ["natural", "shards"])
-def test_test_samples_that_clients_hold_are_theirs(
-    tmp_path: Path, phase: dict[str, Any], level: str, partition: str
-) -> None:
+def test_test_samples_that_clients_hold_are_theirs(tmp_path: Path, phase: dict[str, Any], partition: str) -> None:
     own = PEOPLE if partition == "natural" else PEOPLE | {"partition": {"name": "shards"}, "clients": 4}
     sized = phase | {"cohort": 3, **({"dp": phase["dp"] | {"delta": 0.01}} if "dp" in phase else {})}
     with pytest.raises(ScenarioError, match=r"callbacks\[0\].metric: 'test_loss'.*has no public test set"):
         run(tmp_path, phases=[sized], data=own, callbacks=[EarlyStopping(metric="test_loss")])
-    assert level
 
 
 @PRIVATE
@@ -112,10 +109,10 @@ def test_public_test_samples_may_decide_and_cost_nothing(tmp_path: Path, phase: 
     check_decisions(BestModel(metric="test_accuracy"), job_of(level, validated=True), "x")
 
 
-@PRIVATE
+@PHASE
 @pytest.mark.slow
 def test_another_cause_of_a_runs_end_is_recorded_with_the_remaining_guarantee(
-    tmp_path: Path, phase: dict[str, Any], level: str
+    tmp_path: Path, phase: dict[str, Any]
 ) -> None:
     shorter = guarantee(run(tmp_path, phases=[phase | {"rounds": 2}], callbacks=[StopAt(round=2)]))
     stopped = guarantee(run(tmp_path, phases=[phase], callbacks=[StopAt(round=2)]))
@@ -123,7 +120,6 @@ def test_another_cause_of_a_runs_end_is_recorded_with_the_remaining_guarantee(
     assert stopped["epsilon"] == shorter["epsilon"]
     assert "round 2 (as told): epsilon is that of the completed rounds" in stopped["ended_early"]
     assert "callbacks read values without noise, and no account covers it" in stopped["ended_early"]
-    assert level
 
 
 def test_without_privacy_any_column_may_decide() -> None:
