@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 
+from rayfl.data.generated import coloured_digits
 from rayfl.engine.memory import M_MMAP_THRESHOLD
 from rayfl.report import curves
 
@@ -58,6 +59,14 @@ def divergences_computed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if accounting is not None:
             patch.setattr(accounting, "_compute_rdp", lru_cache(2**16)(accounting._compute_rdp))
+        yield
+
+
+@pytest.fixture(scope="module")
+def images_drawn_once() -> Iterator[None]:
+    """A file's scenarios share their generated images, of at most three seeds or sizes in turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(coloured_digits, "generate", lru_cache(3)(coloured_digits.generate))
         yield
 
 

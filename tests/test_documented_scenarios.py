@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,9 @@ OWN = "how-to/own-components.md"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def images_drawn_once() -> Iterator[None]:
+def few_writers(images_drawn_once: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(coloured_digits, "WRITERS", 30)
-        patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))
         yield
 
 

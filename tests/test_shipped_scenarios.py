@@ -7,7 +7,7 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
@@ -25,7 +25,6 @@ from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.config.section import Named
 from rayfl.data.folders import cache_folder
-from rayfl.data.generated import coloured_digits
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.phase_checks import check_scenario
@@ -114,10 +113,9 @@ def on_stand_ins(name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def cache_of_its_own(images_drawn_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(coloured_digits, "generate", lru_cache(3)(coloured_digits.generate))  # for many cells in turn
         yield
 
 

@@ -7,8 +7,6 @@ commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +14,18 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
-from rayfl.data.generated import coloured_digits
 from rayfl.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 from tests.golden.recording import conditions, described, kernels, of_these_conditions, outcome, recorded
 from tests.golden.scenarios import golden_scenarios
+
+pytestmark = pytest.mark.usefixtures("images_drawn_once")
 
 TOLERANCE = 2e-3
 """Relative, between processors and versions of PyTorch, after the few rounds that these scenarios take."""
 
 SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4, "simsiam": 0.4}
 """Tolerances of their own: batches of 8 and momentum let a relative change of 1e-7 in the first model grow so far."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def images_drawn_once() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coloured_digits, "generate", lru_cache(1)(coloured_digits.generate))
-        yield
 
 
 def references(name: str) -> list[dict[str, Any]]:
