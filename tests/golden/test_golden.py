@@ -21,11 +21,14 @@ from tests.golden.scenarios import golden_scenarios
 
 pytestmark = pytest.mark.usefixtures("images_drawn_once")
 
-TOLERANCE = 2e-3
-"""Relative, between processors and versions of PyTorch, after the few rounds that these scenarios take."""
+TOLERANCE = (2e-3, 0.04)
+"""Of values and of metrics, between processors and versions of PyTorch, after the few rounds of these scenarios."""
 
-SENSITIVE = {"batch_norm": 0.4, "fedbn": 0.4, "simsiam": 0.4}
-"""Tolerances of their own: batches of 8 and momentum let a relative change of 1e-7 in the first model grow so far."""
+SENSITIVE = {"batch_norm": (0.2, 0.1), "fedbn": (0.2, 0.1), "simsiam": (0.12, 0.12)}
+"""Tolerances of their own: batches of 8 and momentum let a relative change of 1e-7 in the first model grow so far.
+
+The recordings need (0.175, 0.06), (0.175, 0.06) and (0.099, 0.093).
+"""
 
 
 def references(name: str) -> list[dict[str, Any]]:
@@ -33,7 +36,7 @@ def references(name: str) -> list[dict[str, Any]]:
 
 
 def check_values(name: str, now: dict[str, Any], expected: dict[str, Any]) -> None:
-    tolerance = SENSITIVE.get(name, TOLERANCE)
+    tolerance, _ = SENSITIVE.get(name, TOLERANCE)
     assert now["values"].keys() == expected["values"].keys()
     for tensor, values in expected["values"].items():
         assert now["values"][tensor] == pytest.approx(values, rel=tolerance, abs=tolerance), tensor
@@ -41,12 +44,12 @@ def check_values(name: str, now: dict[str, Any], expected: dict[str, Any]) -> No
 
 def check_close(name: str, now: dict[str, Any], expected: dict[str, Any]) -> None:
     check_values(name, now, expected)
-    tolerance = 20 * SENSITIVE.get(name, TOLERANCE)
+    _, tolerance = SENSITIVE.get(name, TOLERANCE)
     for row, before in zip(now["metrics"], expected["metrics"], strict=True):
         for column in row.keys() & before.keys():  # some columns are younger than some recordings
             value = before[column]
             number = isinstance(value, int | float)
-            assert row[column] == (pytest.approx(value, rel=tolerance, abs=0.02) if number else value), column
+            assert row[column] == (pytest.approx(value, rel=tolerance, abs=tolerance / 2) if number else value), column
 
 
 def test_bits_are_compared_on_this_kind_of_processor_which_is_recognised_again() -> None:
