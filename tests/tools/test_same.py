@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tools.same.__main__ import report
+from tools.same.checkouts import PROBES, Checkout, produce
 from tools.same.compare import compare, read_allowed
 
 ROOT = Path(__file__).parents[2]
@@ -116,6 +118,41 @@ def test_equal_outputs_are_the_same(tmp_path: Path, capsys: pytest.CaptureFixtur
     found = compare("same", write(tmp_path / "before", nan), write(tmp_path / "after", nan))
     assert report(found, {}) == 0
     assert capsys.readouterr().out == "the same\n"
+
+
+def test_what_fails_alike_on_both_sides_is_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(PROBES)
+    for side in ("before", "after"):
+        write(tmp_path / side, STORED | {"golden/outcomes.json": {"one": "passed", "other": "failed assert 1 == 2"}})
+        import_module("runs").one_by_one(["scaffold_twice"], tmp_path / side / "inline", lambda *_: 1 / 0)
+    found = compare("same", tmp_path / "before", tmp_path / "after")
+    places = ["same/golden/outcomes.json:other", "same/inline/scaffold_twice/error.txt:"]
+    assert [one.where for one in found] == places
+    assert "ZeroDivisionError" in found[1].before
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [("scenario.toml", "a = 1\n", "a = 1 # one\n"), ("metrics.json", "[1]", "[1 ]"), ("said.txt", "a\nb\n", "a\nb")],
+)
+def test_other_bytes_of_the_same_content_are_a_difference(tmp_path: Path, file: str, before: str, after: str) -> None:
+    for side, text in (("before", before), ("after", after)):
+        (tmp_path / side).mkdir()
+        (tmp_path / side / file).write_text(text)
+    (found,) = compare("same", tmp_path / "before", tmp_path / "after")
+    assert found == (f"same/{file}:", "(other bytes)", "(other bytes)")
+
+
+def test_a_probe_that_writes_nothing_fails(tmp_path: Path) -> None:
+    (tmp_path / "probe.py").write_text("")
+    assert "wrote nothing" in str(produce(Checkout("", tmp_path, tmp_path / "out"), "part", str(tmp_path / "probe.py")))
+
+
+def test_a_printed_place_is_allowed_though_it_has_brackets(tmp_path: Path) -> None:
+    outputs, where = MUTANTS["a golden test that fails now"]
+    found = compare("same", write(tmp_path / "before", STORED), write(tmp_path / "after", outputs))
+    assert "[fedavg]" in where
+    assert report(found, {where: "its scenario changed"}) == 0
 
 
 def test_an_intended_difference_is_allowed_and_one_that_is_not_there_fails(

@@ -121,7 +121,7 @@ def _compare_checkpoints(before: Checkout, after: Checkout) -> Iterator[Differen
     for side in (before, after):
         manifests = (side.outputs / "resume" / KEPT).glob("*/checkpoints/round-*.json")
         formats.append({json.loads(path.read_text())["format"] for path in manifests})
-    scenes = [path.name for path in (before.outputs / "resume" / KEPT).iterdir()]
+    scenes = [path.name for path in resumed.iterdir()]
     if formats[0] == formats[1]:
         yield from compare("checkpoints", before.outputs / "inline", resumed, scenes)
         return

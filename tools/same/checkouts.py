@@ -120,6 +120,8 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         if done.returncode:
             return (done.stderr or done.stdout).strip()[-250:]
+        if not any(out.iterdir()):  # two folders with nothing in them are equal
+            return f"{probe} wrote nothing"
         if not target.exists():  # both commits may be the same
             out.rename(target)
     return None

@@ -10,6 +10,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+FAILED = "failed "
+"""Begins what a probe writes for what did not run or was refused: a difference even if both sides say the same."""
 _NOTHING = object()
 
 
@@ -42,10 +44,11 @@ def compare(part: str, before: Path, after: Path, only: Sequence[str] | None = N
     sides = [_files(before, only), _files(after, only)]
     found: list[Difference] = []
     for name in sorted({*sides[0], *sides[1]}):
-        if len({side[name].read_bytes() if name in side else None for side in sides}) == 1:
-            continue
         one, other = (_content(side[name]) if name in side else _NOTHING for side in sides)
-        found += _differences(f"{part}/{name}:", one, other)
+        of_file = list(_differences(f"{part}/{name}:", one, other))
+        if not of_file and sides[0][name].read_bytes() != sides[1][name].read_bytes():
+            of_file = [Difference(f"{part}/{name}:", "(other bytes)", "(other bytes)")]
+        found += of_file
     return found
 
 
@@ -72,6 +75,8 @@ def _differences(where: str, before: Any, after: Any) -> Iterator[Difference]:
             yield Difference(f"{place}(order)", ", ".join(map(str, before)), ", ".join(map(str, after)))
     elif isinstance(before, str) and isinstance(after, str) and before != after and "\n" in before + after:
         yield from _of_texts(where, before.splitlines(), after.splitlines())
+    elif isinstance(before, str) and before == after and before.startswith(FAILED):
+        yield Difference(where, before, after)
     elif _text(before) != _text(after):  # as JSON: 1 is not 1.0, -0.0 is not 0.0, and NaN is NaN
         yield Difference(where, _text(before), _text(after))
 
@@ -94,7 +99,7 @@ def _short(text: str) -> str:
 
 
 def read_allowed(path: Path) -> dict[str, str]:
-    """Reads intended differences: tables `[[allow]]` with `where`, a shell pattern of places, and `reason`.
+    """Reads intended differences: tables `[[allow]]` with `where`, a place or a shell pattern of places, and `reason`.
 
     Raises:
         SystemExit: The file is not of this form.
@@ -108,5 +113,9 @@ def read_allowed(path: Path) -> dict[str, str]:
 
 def sort_out(found: Sequence[Difference], allowed: Mapping[str, str]) -> tuple[list[Difference], list[str]]:
     """The differences that nothing allows, and the patterns that allow none of them."""
-    left = [one for one in found if not any(fnmatchcase(one.where, pattern) for pattern in allowed)]
-    return left, [pattern for pattern in allowed if not any(fnmatchcase(one.where, pattern) for one in found)]
+    left = [one for one in found if not any(_allows(pattern, one) for pattern in allowed)]
+    return left, [pattern for pattern in allowed if not any(_allows(pattern, one) for one in found)]
+
+
+def _allows(pattern: str, found: Difference) -> bool:
+    return found.where == pattern or fnmatchcase(found.where, pattern)  # in a pattern, [fedavg] is one character

@@ -84,7 +84,7 @@ def write(path: Path, content: Any) -> None:
 
 
 def one_by_one(names: Iterable[str], out: Path, run: Callable[[str, Path], object]) -> None:
-    """Runs scenes, each in a folder that is then removed. An error is a result too, and does not stop the others."""
+    """Runs scenes, each in a folder that is then removed. An error does not stop the others."""
     for name in names:
         try:
             with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ def one_by_one(names: Iterable[str], out: Path, run: Callable[[str, Path], objec
         except Exception as error:
             (out / name).mkdir(parents=True, exist_ok=True)
             said = str(error) if isinstance(error, rayfl.RayflError) else traceback.format_exc()
-            (out / name / "error.txt").write_text(said.replace(str(Path.cwd()), "SCENES"))
+            (out / name / "error.txt").write_text("failed " + said.replace(str(Path.cwd()), "SCENES"))
 
 
 def start_ray(tries: int = 5) -> None:
@@ -142,7 +142,7 @@ def from_checkpoints(out: Path, kept: Path) -> None:
         shutil.copytree(kept / name, folder)
         rayfl.run(resume=folder, backend="inline", console=QUIET)
 
-    one_by_one((path.name for path in sorted(kept.iterdir())), out, run)
+    one_by_one(STATEFUL, out, run)
 
 
 def timed() -> None:
