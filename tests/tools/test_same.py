@@ -143,6 +143,13 @@ def test_other_bytes_of_the_same_content_are_a_difference(tmp_path: Path, file: 
     assert found == (f"same/{file}:", "(other bytes)", "(other bytes)")
 
 
+def test_a_probe_gets_its_arguments_unchanged_and_then_its_folder(tmp_path: Path) -> None:
+    probe = tmp_path / "probe.py"
+    probe.write_text("import pathlib, sys\npathlib.Path(sys.argv[-1], 'said.txt').write_text(' '.join(sys.argv[1:-1]))")
+    assert produce(Checkout("", tmp_path, tmp_path / "OUT"), "part", str(probe), "OUT", "/data/OUTPUTS") is None
+    assert (tmp_path / "OUT/part/said.txt").read_text() == "OUT /data/OUTPUTS"
+
+
 def test_a_probe_that_writes_nothing_fails(tmp_path: Path) -> None:
     (tmp_path / "probe.py").write_text("")
     assert "wrote nothing" in str(produce(Checkout("", tmp_path, tmp_path / "out"), "part", str(tmp_path / "probe.py")))

@@ -19,8 +19,12 @@ from tools.same.timing import compare_times
 
 QUICK = ("words", "golden", "inline", "ray", "resume", "checkpoints")
 PARTS = (*QUICK, "golden-avx2", "inline-avx2", "timing")
-OF_AFTER = ("ray", "checkpoints")
-"""What is compared with other outputs of the same commit, or made from those of BEFORE."""
+NEEDED = {
+    "ray": (("inline", "after"), ("ray", "after")),
+    "resume": (("inline", "after"), ("resume", "after")),
+    "checkpoints": (("inline", "before"), ("resume", "before"), ("resume", "after")),
+}
+"""The outputs that a part needs, other than its own of both commits."""
 KEPT = ".kept"
 SHOWN, SHOWN_FILES = 2, 8
 """Differences of a file, and files of a part, that are printed."""
@@ -39,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with ExitStack() as stack:
         before, after = (
-            stack.enter_context(checked_out(name, Path.cwd(), options.store))
+            stack.enter_context(checked_out(name, Path.cwd(), options.store.resolve()))
             for name in (options.before, options.after)
         )
         found = _produce_all(before, after, parts, words) or list(_compare_all(before, after, parts, words))
@@ -62,21 +66,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _produce_all(before: Checkout, after: Checkout, parts: Sequence[str], words: str) -> list[Difference]:
-    """Writes all parts of both commits, two processes at a time, the longest first; returns what failed."""
+    """Writes what is compared, two processes at a time, the longest first; returns what failed."""
     jobs: dict[str, tuple[str, ...]] = {
-        "ray": ("runs.py", "ray", "OUT"),
-        words: ("words.py", "OUT", *(["--resolve-cells"] if words != "words" else [])),
-        "golden": ("golden.py", "OUT"),
-        "golden-avx2": ("golden.py", "OUT"),
-        "resume": ("runs.py", "resume", "OUT", f"OUT/{KEPT}"),
-        "inline": ("runs.py", "inline", "OUT"),
-        "inline-avx2": ("runs.py", "inline", "OUT"),
+        "ray": ("runs.py", "ray"),
+        words: ("words.py", *(["--resolve-cells"] if words != "words" else [])),
+        "golden": ("golden.py",),
+        "golden-avx2": ("golden.py",),
+        "resume": ("runs.py", "resume", KEPT),
+        "inline": ("runs.py", "inline"),
+        "inline-avx2": ("runs.py", "inline"),
     }
     chosen = {words if part == "words" else part for part in parts}
-    if chosen & {"ray", "resume", "checkpoints"}:
-        chosen.add("inline")
-    if "checkpoints" in chosen:
-        chosen.add("resume")
+    needed = {one for part in chosen for one in NEEDED.get(part, ((part, "before"), (part, "after")))}
+    sides = {"before": before, "after": after}
 
     def run(part: str, checkout: Checkout, command: Sequence[str]) -> list[Difference]:
         began = time.monotonic()
@@ -85,12 +87,12 @@ def _produce_all(before: Checkout, after: Checkout, parts: Sequence[str], words:
         return [Difference(f"{part}/{checkout.name}:failed", "", error)] if error else []
 
     with ThreadPoolExecutor(2) as pool:
-        todo = [(part, side, job) for part, job in jobs.items() if part in chosen for side in (before, after)]
-        started = [pool.submit(run, *one) for one in todo if one[0] not in OF_AFTER or one[1] is after]
+        todo = [(part, sides[side], job) for part, job in jobs.items() for side in sides if (part, side) in needed]
+        started = [pool.submit(run, *one) for one in todo]
         failed = [difference for one in started for difference in one.result()]
     if "checkpoints" in chosen and not failed:
         kept = str(before.outputs / "resume" / KEPT)
-        failed = run(_checkpoints(before), after, ("runs.py", "checkpoints", "OUT", kept))
+        failed = run(_checkpoints(before), after, ("runs.py", "checkpoints", kept))
     return failed
 
 

@@ -37,12 +37,12 @@ class Checkout(NamedTuple):
 
 
 def conditions() -> str:
-    """A digest of all that decides outputs beside the commit: probes, scenes, Python, its packages, the processor."""
+    """A digest of what decides outputs beside the commit: probes, how they are run, Python, packages, the processor."""
     packages = sorted(f"{found.name} {found.version}" for found in distributions() if found.name != "rayfl")
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text().splitlines() if facts.exists() else [platform.processor()]
     processor = [line for line in lines if line.startswith(("model name", "flags"))][:2]
-    own = [path.read_text() for path in sorted((PROBES).glob("*.py"))]
+    own = [path.read_text() for path in (Path(__file__), *sorted(PROBES.glob("*.py")))]
     return hashlib.sha256(repr((sys.version, packages, processor, own)).encode()).hexdigest()[:12]
 
 
@@ -102,7 +102,7 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
         checkout: Where rayfl is imported from.
         part: The name of the folder of outputs.
         probe: The program.
-        arguments: For it; "OUT" becomes the folder.
+        arguments: For it; the folder that it writes to comes after them.
         older: Whether to compute without AVX-512.
 
     Returns:
@@ -115,7 +115,7 @@ def produce(checkout: Checkout, part: str, probe: str, *arguments: str, older: b
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory(dir=target.parent) as written:
         out = Path(written, part)
         out.mkdir()
-        command = [sys.executable, str(PROBES / probe), *(word.replace("OUT", str(out)) for word in arguments)]
+        command = [sys.executable, str(PROBES / probe), *arguments, str(out)]
         own = environment(checkout, Path(folder)) | (OLDER if older else {})
         done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
         if done.returncode:

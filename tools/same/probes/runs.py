@@ -120,14 +120,14 @@ def whole(backend: Literal["inline", "ray"], out: Path) -> None:
         one_by_one(names, out, lambda name, folder: session.run(f"{name}.toml", folder=folder))
 
 
-def stopped(out: Path, kept: Path) -> None:
+def stopped(kept: Path, out: Path) -> None:
     """Stops every stateful scene after each round, resumes it, and keeps the folder as it is half-way."""
 
     def run(name: str, folder: Path) -> None:
         rounds = sum(phase["rounds"] for phase in SCENES[name]["phases"])
         for after in range(1, rounds + 1):
             if after == rounds // 2 + 1:
-                shutil.copytree(folder, kept / name)
+                shutil.copytree(folder, out / kept / name)
             place: Any = {"resume": folder} if after > 1 else {"scenario": f"{name}.toml", "folder": folder}
             stop = [Stop(name="stop", after=after)] if after < rounds else []
             rayfl.run(**place, backend="inline", callbacks=stop, console=QUIET)
@@ -135,7 +135,7 @@ def stopped(out: Path, kept: Path) -> None:
     one_by_one(STATEFUL, out, run)
 
 
-def from_checkpoints(out: Path, kept: Path) -> None:
+def from_checkpoints(kept: Path, out: Path) -> None:
     """Resumes what another checkout left half-way."""
 
     def run(name: str, folder: Path) -> None:

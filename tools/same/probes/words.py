@@ -234,7 +234,7 @@ def main() -> None:
     warnings.simplefilter("ignore")  # runpy's, that a module was imported before
     kinds = {"help": help_texts, "names": names, "scenarios": scenarios, "grids": grids, "components": components}
     for kind, files in kinds.items():
-        folder = Path(sys.argv[1]) / kind
+        folder = Path(sys.argv[-1]) / kind
         folder.mkdir(parents=True)
         for name, content in files():
             (folder / f"{name}.json").write_text(json.dumps(content, indent=1))
