@@ -89,8 +89,9 @@ def test_the_end_of_a_phase_is_due_once_a_run_lasts_even_beside_another() -> Non
     snapshots = snapshotting(times, ends=True)
     times.now = 1000.0 + LASTS_S - 0.5
     assert due(snapshots) == []
-    times.now = 1000.0 + LASTS_S
-    assert due(snapshots) == [4, 8]
+    for lasts in (LASTS_S, LASTS_S + 0.5):
+        times.now = 1000.0 + lasts
+        assert due(snapshots) == [4, 8]
     begin(snapshots, 1)
     assert due(snapshots) == [4, 8]
 
