@@ -5,7 +5,7 @@ killed if a test that reaches the line fails, within a minute. Which tests reach
 
     python -m tools.mutants reach REACH         # the quick tests under coverage, once per state of the tests
     python -m tools.mutants run REACH RESULTS   # goes on where it was stopped
-    python -m tools.mutants summary RESULTS     # killed by area, and the survivors; tests/mutants.jsonl has the last, with notes
+    python -m tools.mutants summary RESULTS     # killed by area, and survivors; tests/mutants.jsonl has the last pass
 
 The mutants are drawn from the sources in `AREAS` with a fixed seed; where these have changed since an earlier pass,
 `--like ITS_RESULTS` finds its mutants again. Work in a clone of its own: files in `rayfl/` are overwritten while a
