@@ -165,15 +165,10 @@ def _check_report(plan: PhasePlan, where: str) -> None:
             raise ScenarioError(
                 f"{where}.report: '{plan.phase.algorithm.name}' does not report '{name}'; {nearest(name, known)}"
             )
-        allowed, algorithm = plan.algorithm.only_eval_models, plan.phase.algorithm.name
         if name == DIVERGENCE and not plan.algorithm.trains:
+            algorithm = plan.phase.algorithm.name
             raise ScenarioError(
                 f"{where}.report: 'divergence' needs trained models, but clients of '{algorithm}' do not train"
-            )
-        if name == DIVERGENCE and allowed is not None and "all" not in allowed:
-            raise ScenarioError(
-                f"{where}.report: 'divergence' compares models that clients have trained at the end of a round, where "
-                f"'{algorithm}' has none; leave it out"
             )
 
 
