@@ -246,8 +246,8 @@ def _parameters(
 
 
 def _signature(target: Callable[..., Any], where: str) -> inspect.Signature:
+    is_definition = inspect.isclass(target) or inspect.isfunction(target)  # other objects may have no hash
     try:
-        is_definition = inspect.isclass(target) or inspect.isfunction(target)
         return _evaluated(target) if is_definition else inspect.signature(target, eval_str=True)
     except Exception:  # an annotation can be any expression, such as a name imported only for type checkers
         pass

@@ -96,9 +96,9 @@ def _by_path(given: Any) -> str:
 
 
 @cache
-def _types_of(section: type[BaseModel], field: str) -> tuple[set[Any], bool]:
+def _types_of(section: type[BaseModel], field: str) -> tuple[frozenset[Any], bool]:
     """The types in a field's annotation, and whether no section is among them."""
-    found = set(_leaves(section.model_fields[field].annotation))
+    found = frozenset(_leaves(section.model_fields[field].annotation))
     return found, not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
 
 
