@@ -21,7 +21,7 @@ from rayfl.algorithms.sampler import samplers
 from rayfl.algorithms.transforms import answer_transforms
 from rayfl.analysis.analysis import analyses
 from rayfl.callbacks import callbacks
-from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.building import schedules
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.data.defaults import GIVEN_TO_SOURCES
 from rayfl.data.partition.applying import GIVEN as GIVEN_TO_PARTITIONERS

@@ -18,7 +18,7 @@ from rayfl.config.participation import Devices
 from rayfl.config.phase import config_of
 from rayfl.config.privacy import ClientDP, SampleDP
 from rayfl.config.scenario import Scenario
-from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.building import schedules
 from rayfl.config.section import Named, Section, kinds
 from rayfl.config.start import Start
 from rayfl.grid.schema import Grid

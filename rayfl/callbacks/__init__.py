@@ -30,7 +30,7 @@ callbacks = Registry(
         "live_table": "rayfl.callbacks.live_table:LiveTable",
         "mlflow": "rayfl.callbacks.mlflow:MLflow",
         "periodic_model": "rayfl.callbacks.periodic_model:PeriodicModel",
-        "ray_tune": "rayfl.cluster.ray_tune:RayTune",
+        "ray_tune": "rayfl.callbacks.ray_tune:RayTune",
         "tensorboard": "rayfl.callbacks.tensorboard:TensorBoard",
         "wandb": "rayfl.callbacks.wandb:WandB",
     },

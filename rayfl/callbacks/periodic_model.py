@@ -8,7 +8,6 @@ from pydantic import PositiveInt
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.model_file import keep_model
-from rayfl.report.folder import MODELS
 
 
 class PeriodicModel(Callback):
@@ -34,4 +33,4 @@ class PeriodicModel(Callback):
 
 
 def _file(run: RunSoFar, round: int) -> Path:
-    return run.folder / MODELS / f"round_{round:06}.safetensors"
+    return run.folder / "models" / f"round_{round:06}.safetensors"

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 import ray
+from ray._common.utils import get_default_ray_temp_dir
 from ray._private.grpc_utils import init_grpc_channel
 from ray._private.services import find_bootstrap_address, find_gcs_addresses
 
@@ -245,6 +246,11 @@ def local_address() -> str:
         return named
     running = find_gcs_addresses()
     return find_bootstrap_address(None) or next(iter(running), "")
+
+
+def temporary_folder() -> Path:
+    """Ray's folder for the files of its sessions."""
+    return Path(get_default_ray_temp_dir())
 
 
 def token_from(environment: Mapping[str, str], home: Path) -> str:

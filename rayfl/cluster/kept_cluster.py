@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rayfl.cluster.early_connection import EarlyConnection, connecting
+from rayfl.cluster.tune import in_trial
 from rayfl.interruption import handlers_installed_again
 
 if TYPE_CHECKING:
@@ -96,10 +96,6 @@ def cluster_of_trials() -> KeptCluster | None:
 
     With `tune.TuneConfig(reuse_actors=True)`, Tune runs several trials in one process. The hosts end with the process.
     """
-    if "ray.tune" not in sys.modules:  # a trial has imported it
-        return None
-    from rayfl.cluster.ray_tune import in_trial
-
     if not in_trial():
         return None
     if not _OF_TRIALS:

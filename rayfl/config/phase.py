@@ -13,9 +13,9 @@ from rayfl.config.base_phase import BasePhase, EvalModel
 from rayfl.config.cohort import Cohort, Pooled
 from rayfl.config.local import ServerTraining
 from rayfl.config.privacy import ClientDP
-from rayfl.config.schedules import schedules
 from rayfl.config.section import Named, check_idle
 from rayfl.errors import ScenarioError
+from rayfl.registry import Registry
 
 ONLY_PHASE = "training"
 """The name of a scenario's only phase if it has none."""
@@ -160,16 +160,31 @@ class CentralPhase(BasePhase):
         return Pooled(pool=self.data)
 
 
+SHIPPED: Mapping[str, type[BasePhase]] = {
+    "parallel": ParallelPhase,
+    "relay": RelayPhase,
+    "buffered": BufferedPhase,
+    "asynchronous": FullyAsynchronousPhase,
+    "local": LocalPhase,
+    "central": CentralPhase,
+}
+"""The keys of the phases of rayfl's own schedules, by the schedule's name."""
+
+_OWN = Registry("schedule", {})
+
+
 def config_of(schedule: str) -> type[BasePhase]:
     """The class of the keys of a schedule's phases.
 
     Args:
-        schedule: Registered name, or `package.module:object`.
+        schedule: The name of one of rayfl's own schedules, or `package.module:object`.
 
     Raises:
         ScenarioError: The schedule does not exist or does not declare its keys.
     """
-    config = getattr(schedules.resolve(schedule), "config", None)
+    if schedule in SHIPPED:
+        return SHIPPED[schedule]
+    config = getattr(_OWN.resolve(schedule), "config", None)
     if not (isinstance(config, type) and issubclass(config, BasePhase)):
         raise ScenarioError(
             f"'{schedule}' does not declare its keys; set its `config` to a class derived from "
@@ -182,7 +197,7 @@ def _of_its_schedule(value: Any) -> BasePhase:
     if isinstance(value, BasePhase):
         return value
     name = value.get("schedule", "parallel") if isinstance(value, Mapping) else None
-    if not isinstance(name, str) or (name not in schedules and ":" not in name):
+    if not isinstance(name, str) or (name not in SHIPPED and ":" not in name):
         shipped = "'parallel', 'relay', 'buffered', 'asynchronous', 'local' or 'central'"
         raise PydanticCustomError(
             "schedule", "schedule must be {shipped}, or 'package.module:object'", {"shipped": shipped}

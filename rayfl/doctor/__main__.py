@@ -69,7 +69,7 @@ def all_checks() -> Iterator[Check]:
         needed_torch,
     )
     from rayfl.doctor.machine import machine_checks, machine_facts
-    from rayfl.doctor.ray_setup import ray_checks, ray_library_check
+    from rayfl.doctor.ray_setup import ray_checks, ray_facts, ray_library_check
     from rayfl.doctor.storage import data_checks, disk_checks, folder_size, space_at
 
     yield from machine_checks(machine_facts())
@@ -81,8 +81,6 @@ def all_checks() -> Iterator[Check]:
     ray = library("ray")
     yield ray_library_check(ray)
     if ray.version and not ray.error:
-        from rayfl.cluster.ray_facts import ray_facts
-
         yield from ray_checks(ray_facts())
     yield from data_checks(data_folder(), bool(os.environ.get("RAYFL_DATA")))
     cache = cache_folder()

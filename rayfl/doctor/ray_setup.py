@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rayfl.doctor.check import GB, Check, in_gb
 from rayfl.doctor.libraries import Library
+from rayfl.doctor.storage import folder_size
+from rayfl.errors import ResourceError
 
 GROUP = "Ray"
 MANY_SESSIONS, LARGE_SESSIONS = 20, 5 * GB
@@ -36,6 +39,34 @@ class RayFacts:
     temporary: Path
     sessions: int
     sessions_size: int
+
+
+def ray_facts() -> RayFacts:
+    """The facts about Ray on this machine; sends a cluster's address two short requests, and joins no cluster."""
+    from rayfl.cluster.connection import check_is_cluster, local_address, temporary_folder, token_from
+
+    def unreachable(address: str) -> str:
+        try:
+            if address:
+                check_is_cluster(address)
+        except ResourceError as error:
+            return str(error)
+        return ""
+
+    named = os.environ.get("RAY_ADDRESS", "")
+    address = local_address()
+    temporary = temporary_folder()
+    sessions = [path for path in temporary.glob("session_*") if path.is_dir() and not path.is_symlink()]
+    return RayFacts(
+        address=address,
+        named=bool(named) and address == named,
+        unreachable=unreachable(address),
+        auth_mode=os.environ.get("RAY_AUTH_MODE", ""),
+        token_from=token_from(os.environ, Path.home()),
+        temporary=temporary,
+        sessions=len(sessions),
+        sessions_size=sum(map(folder_size, sessions)),
+    )
 
 
 def ray_library_check(found: Library) -> Check:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from rayfl.callbacks.private_decisions import check_decisions
 from rayfl.centralised import Centralise, centralised
 from rayfl.checkpoint.changes import check_something_left
 from rayfl.checkpoint.checkpoints import Checkpoints
+from rayfl.cluster.tune import in_trial
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
 from rayfl.errors import ScenarioError
@@ -239,8 +239,8 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
 
 def _of_trial(scenario: Scenario) -> list[Callback]:
     """The callback that reports to Ray Tune, if this program is one of its trials."""
-    if "ray.tune" not in sys.modules or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
+    if not in_trial() or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
         return []
-    from rayfl.cluster.ray_tune import RayTune, in_trial
+    from rayfl.callbacks.ray_tune import RayTune
 
-    return [RayTune(name="ray_tune")] if in_trial() else []
+    return [RayTune(name="ray_tune")]

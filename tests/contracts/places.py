@@ -22,7 +22,7 @@ from rayfl.callbacks import callbacks
 from rayfl.component import build_component
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.phase import config_of
-from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.building import schedules
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.data.defaults import GIVEN_TO_SOURCES
 from rayfl.data.partition.applying import GIVEN as GIVEN_TO_PARTITIONERS

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from rayfl.config.local import Local
 from rayfl.config.phase import config_of
 from rayfl.config.scenario import Scenario
-from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.building import schedules
 from rayfl.grid.schema import Grid
 
 DOCS = Path(__file__).parents[2] / "docs"

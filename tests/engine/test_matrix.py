@@ -18,7 +18,7 @@ import torch
 
 from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
-from rayfl.config.schedules import schedules
+from rayfl.engine.schedules.building import schedules
 from rayfl.engine.job import Job
 from rayfl.engine.phase_checks import check_scenario
 from rayfl.engine.state_store import MemoryStore

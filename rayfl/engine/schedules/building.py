@@ -1,13 +1,25 @@
-"""Resolves the schedule that a phase names."""
+"""The schedules by name, and the one that a phase names."""
 
 from __future__ import annotations
 
 from inspect import isabstract
 
 from rayfl.config.base_phase import BasePhase
-from rayfl.config.schedules import schedules
 from rayfl.engine.schedules.schedule import Schedule
 from rayfl.errors import ScenarioError
+from rayfl.registry import Registry
+
+schedules = Registry(
+    "schedule",
+    {
+        "parallel": "rayfl.engine.schedules.parallel:Parallel",
+        "relay": "rayfl.engine.schedules.relay:Relay",
+        "buffered": "rayfl.engine.schedules.buffered:Buffered",
+        "asynchronous": "rayfl.engine.schedules.fully_asynchronous:FullyAsynchronous",
+        "local": "rayfl.engine.schedules.alone:Alone",
+        "central": "rayfl.engine.schedules.central:Central",
+    },
+)
 
 
 def schedule_of(phase: BasePhase) -> type[Schedule]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.cluster.tune import in_trial, report_to_trial
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 
@@ -22,15 +21,4 @@ class RayTune(Callback):
 
     def on_evaluation(self, run: RunSoFar) -> None:
         """See `Callback.on_evaluation`."""
-        from ray import tune
-
-        tune.report({name: value for name, value in run.metrics[-1].items() if value is not None})
-
-
-def in_trial() -> bool:
-    """Whether this program is a function that Ray Tune runs as a trial."""
-    if "ray.tune" not in sys.modules:  # a trial has imported it; needs rayfl[tune]
-        return False
-    from ray.tune.trainable.trainable_fn_utils import _in_tune_session
-
-    return bool(_in_tune_session())
+        report_to_trial({name: value for name, value in run.metrics[-1].items() if value is not None})
