@@ -8,16 +8,15 @@ from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Callback, RunSoFar
-    from rayfl.cluster.handle import Handle, attach
-    from rayfl.cluster.submission import submit
     from rayfl.config import Scenario, load_scenario
     from rayfl.errors import ClientError, DataError, DivergenceError, RayflError, ScenarioError
-    from rayfl.figures.comparison import Comparison, compare
-    from rayfl.figures.plot import plot
-    from rayfl.grid.carrying_out import GridResult, grid
-    from rayfl.result import Result
-    from rayfl.session import Session
-    from rayfl.simulation import run
+    from rayfl.runs.result import Result
+    from rayfl.runs.session import Session, run
+    from rayfl.service.handle import Handle, attach
+    from rayfl.service.submission import submit
+    from rayfl.studies.figures.comparison import Comparison, compare
+    from rayfl.studies.figures.plot import plot
+    from rayfl.studies.grid.execution import GridResult, grid
 
 __all__ = [
     "Callback",
@@ -49,24 +48,24 @@ __version__ = "0.1.0"
 _HOMES = {
     "Callback": "rayfl.callbacks.callback",
     "ClientError": "rayfl.errors",
-    "Comparison": "rayfl.figures.comparison",
+    "Comparison": "rayfl.studies.figures.comparison",
     "DataError": "rayfl.errors",
     "DivergenceError": "rayfl.errors",
-    "GridResult": "rayfl.grid.carrying_out",
-    "Handle": "rayfl.cluster.handle",
+    "GridResult": "rayfl.studies.grid.execution",
+    "Handle": "rayfl.service.handle",
     "RayflError": "rayfl.errors",
-    "Result": "rayfl.result",
+    "Result": "rayfl.runs.result",
     "RunSoFar": "rayfl.callbacks.callback",
     "Scenario": "rayfl.config",
     "ScenarioError": "rayfl.errors",
-    "Session": "rayfl.session",
-    "attach": "rayfl.cluster.handle",
-    "compare": "rayfl.figures.comparison",
-    "grid": "rayfl.grid.carrying_out",
+    "Session": "rayfl.runs.session",
+    "attach": "rayfl.service.handle",
+    "compare": "rayfl.studies.figures.comparison",
+    "grid": "rayfl.studies.grid.execution",
     "load_scenario": "rayfl.config",
-    "plot": "rayfl.figures.plot",
-    "run": "rayfl.simulation",
-    "submit": "rayfl.cluster.submission",
+    "plot": "rayfl.studies.figures.plot",
+    "run": "rayfl.runs.session",
+    "submit": "rayfl.service.submission",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

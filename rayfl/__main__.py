@@ -1,4 +1,4 @@
-"""The command `rayfl`, also `python -m rayfl`: the commands of `rayfl.command_line.commands`."""
+"""The command `rayfl`, also `python -m rayfl`: the commands of `rayfl.cli.commands`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import rayfl
-from rayfl.command_line.commands import COMMANDS, GROUPS
+from rayfl.cli.commands import COMMANDS, GROUPS
 
 EXAMPLES = """\
 examples:
@@ -30,7 +30,7 @@ examples:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command; `exit_status` explains its exit status."""
     if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
-        from rayfl.command_line.completion import complete
+        from rayfl.cli.completion import complete
 
         complete()
     given = sys.argv[1:] if arguments is None else list(arguments)
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no command; choose one of {', '.join(COMMANDS)}")
     name, *rest = ["list", *given[place:]] if options.list else given[place:]
     if name not in COMMANDS:
-        from rayfl.registry import nearest
+        from rayfl.config.registry import nearest
 
         parser.error(f"no command '{name}'; {nearest(name, COMMANDS)}")
     _see_working_directory()

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit, urlunsplit
 
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.inside import relative
+from rayfl.files import relative
 from rayfl.passwords import has_password, without_passwords
 
 WRITTEN_WHOLE = ("abfs", "gcs", "s3")

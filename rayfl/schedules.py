@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.config.asynchronous import AsynchronousPhase, Staleness
     from rayfl.config.base_phase import BasePhase
     from rayfl.config.cohort import Cohort
-    from rayfl.engine.assignment import at_home, longest_first, segments
-    from rayfl.engine.calls import Call
+    from rayfl.config.phase import AsynchronousPhase, Staleness
+    from rayfl.engine.assignment import Submitted, at_home, longest_first, segments
+    from rayfl.engine.backend import Call
+    from rayfl.engine.events import Event
+    from rayfl.engine.plan.participation import Everybody, Participant, Participation, VirtualClock
+    from rayfl.engine.plan.phase_plan import PhasePlan
+    from rayfl.engine.plan.rounds import RoundIndex
     from rayfl.engine.schedules.asynchronous import Asynchronous
     from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-    from rayfl.engine.updates_on_hosts import Submitted
-    from rayfl.planning.events import Event
-    from rayfl.planning.participation import Everybody, Participant, Participation
-    from rayfl.planning.phase_plan import PhasePlan
-    from rayfl.planning.round_index import RoundIndex
-    from rayfl.planning.totals import Simulated
-    from rayfl.planning.virtual_clock import VirtualClock
+    from rayfl.engine.totals import Simulated
 
 __all__ = [
     "Asynchronous",
@@ -48,23 +46,23 @@ __all__ = [
 
 _HOMES = {
     "Asynchronous": "rayfl.engine.schedules.asynchronous",
-    "AsynchronousPhase": "rayfl.config.asynchronous",
+    "AsynchronousPhase": "rayfl.config.phase",
     "BasePhase": "rayfl.config.base_phase",
-    "Call": "rayfl.engine.calls",
+    "Call": "rayfl.engine.backend",
     "Cohort": "rayfl.config.cohort",
-    "Event": "rayfl.planning.events",
-    "Everybody": "rayfl.planning.participation",
-    "Participant": "rayfl.planning.participation",
-    "Participation": "rayfl.planning.participation",
-    "PhasePlan": "rayfl.planning.phase_plan",
-    "RoundIndex": "rayfl.planning.round_index",
+    "Event": "rayfl.engine.events",
+    "Everybody": "rayfl.engine.plan.participation",
+    "Participant": "rayfl.engine.plan.participation",
+    "Participation": "rayfl.engine.plan.participation",
+    "PhasePlan": "rayfl.engine.plan.phase_plan",
+    "RoundIndex": "rayfl.engine.plan.rounds",
     "Schedule": "rayfl.engine.schedules.schedule",
     "ScheduleContext": "rayfl.engine.schedules.schedule",
-    "Simulated": "rayfl.planning.totals",
-    "Staleness": "rayfl.config.asynchronous",
-    "Submitted": "rayfl.engine.updates_on_hosts",
+    "Simulated": "rayfl.engine.totals",
+    "Staleness": "rayfl.config.phase",
+    "Submitted": "rayfl.engine.assignment",
     "SubmittedRound": "rayfl.engine.schedules.schedule",
-    "VirtualClock": "rayfl.planning.virtual_clock",
+    "VirtualClock": "rayfl.engine.plan.participation",
     "at_home": "rayfl.engine.assignment",
     "longest_first": "rayfl.engine.assignment",
     "segments": "rayfl.engine.assignment",

@@ -1,12 +1,18 @@
-"""Rewords pydantic's errors for users."""
+"""How errors read: pydantic's in words for users, those of user code with its traceback alone, and any in one line."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rayfl.errors import RayflError
+from rayfl.interruption import HungUp, StopRequested, Terminated
+from rayfl.passwords import without_passwords
+
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
 
 KeyPath = tuple[int | str, ...]
 """The place of a value in nested tables and lists: ("phases", 0, "rounds")."""
@@ -89,3 +95,86 @@ def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]
         else:
             path = (*path, key)
     return path, given
+
+
+_NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+"""Words in the RuntimeError by which PyTorch reports a lack of memory, on the CPU and on CUDA."""
+
+
+def their_traceback(error: BaseException) -> str:
+    """The traceback of an error, from the first frame outside rayfl; all of it if there is none."""
+    frames = error.__traceback__
+    while frames and str(frames.tb_frame.f_globals.get("__name__")).split(".")[0] == "rayfl":
+        frames = frames.tb_next
+    return without_passwords("".join(traceback.format_exception(type(error), error, frames or error.__traceback__)))
+
+
+def report_as_theirs(error: BaseException, what: str) -> str:
+    """The text of an error from user code.
+
+    Call this in the function that called the user code and caught the error: the traceback leaves out frames up to and
+    including that function, and those of Python's import system.
+
+    Args:
+        error: The exception. Catch `(Exception, SystemExit)`, since user code may also call `sys.exit`.
+        what: The user code, with the key that names it: "model: mine:Net".
+
+    Returns:
+        One line on the exception, followed by the traceback of the user code if there is one. For an exit of the
+        process and a lack of memory it is only the line. Without passwords of URIs, since errors are recorded.
+    """
+    return without_passwords(_reported(error, what))
+
+
+def _reported(error: BaseException, what: str) -> str:
+    if isinstance(error, SystemExit):
+        return f"{what} tried to exit the process (SystemExit: {error.code})"
+    said = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY):
+        return f"{what} ran out of memory ({said or 'MemoryError'})"
+    line = f"{what} raised {type(error).__name__}" + (f": {said}" if said else "")
+    frames = error.__traceback__.tb_next if error.__traceback__ else None
+    while frames and str(frames.tb_frame.f_globals.get("__name__")).split(".")[0] == "importlib":
+        frames = frames.tb_next
+    if frames is None and not isinstance(error, SyntaxError):
+        return line
+    return f"{line}\n{''.join(traceback.format_exception(type(error), error, frames)).rstrip()}"
+
+
+LONGEST_LINE = 500
+"""Characters; an error of a network can contain a whole model."""
+
+_TRACEBACK = "Traceback (most recent call last):"
+
+
+def one_line(error: BaseException) -> str:
+    """Returns the place that rayfl names and the exception behind it, without a traceback or passwords of URIs.
+
+    Args:
+        error: An error, or the interrupt that ended a run.
+    """
+    match error:
+        case HungUp():
+            text = "SIGHUP"
+        case Terminated():
+            text = "SIGTERM"
+        case StopRequested():
+            text = "stopped before its first round"
+        case KeyboardInterrupt():
+            text = "Ctrl-C"
+        case RayflError():
+            text = _without_traceback(str(error))
+        case _:
+            text = "".join(traceback.format_exception_only(error))
+    line = without_passwords(" ".join(text.split()))
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 1] + "…"
+
+
+def _without_traceback(text: str) -> str:
+    """Leaves out the frames of a traceback within `text`, but keeps the exception below them."""
+    before, header, after = text.rpartition(_TRACEBACK)
+    if not header:
+        return text
+    exception = " ".join(line for line in after.splitlines() if line and not line.startswith(" "))
+    place = before.partition(_TRACEBACK)[0].strip().removesuffix(":")
+    return place if place.endswith(exception) else f"{place}: {exception}"

@@ -10,14 +10,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from rayfl.backends.inline import inline_session
 from rayfl.callbacks.callback import Callback
-from rayfl.callbacks.follower import Follower
 from rayfl.config.scenario import Scenario
-from rayfl.engine.inline import inline_session
+from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.job import Job
-from rayfl.planning.events import Event, RoundDone, RoundSettled
-from rayfl.planning.headline import Headline
-from rayfl.preparation import prepare
+from rayfl.engine.plan.headline import Headline
+from rayfl.runs.follower import Follower
+from rayfl.runs.preparation import prepare
 from tests.callbacks.scene import tables
 
 

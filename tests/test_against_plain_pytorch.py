@@ -18,9 +18,9 @@ import rayfl
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.local import Local
 from rayfl.config.phase import Phase
-from rayfl.planning.cohort import cohort_of
-from rayfl.planning.round_index import RoundIndex
-from rayfl.preparation import prepare
+from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.runs.preparation import prepare
 from rayfl.streams import stream, torch_seed
 from tests.engine.scenes import run_on_hosts
 from tests.user_code import CLASSES, SHARD_SIZES, FrozenNormNet, SmallConvNet, SpareHeadNet, pictures

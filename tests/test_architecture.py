@@ -2,201 +2,146 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import rayfl
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.sampler import samplers
 from rayfl.callbacks import callbacks
+from rayfl.config.registry import Registry
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.models import models
-from rayfl.registry import Registry
 from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
+from tools.structure import PACKAGE, Module, cycles, edges, imported, modules, room_cycles, second_round
 
-PACKAGE = Path(rayfl.__file__).parent
-FOUNDATIONS = (
-    "rayfl.durable",
-    "rayfl.errors",
-    "rayfl.inside",
-    "rayfl.lazy_names",
-    "rayfl.passwords",
-    "rayfl.reading",
-    "rayfl.registry",
-    "rayfl.streams",
-    "rayfl.synonyms",
-    "rayfl.user_code",
-    "rayfl.wording",
+ROOMS = (
+    "rayfl.config",
+    "rayfl.models",
+    "rayfl.data",
+    "rayfl.local",
+    "rayfl.tasks",
+    "rayfl.algorithms",
+    "rayfl.privacy",
+    "rayfl.engine",
+    "rayfl.backends",
+    "rayfl.callbacks",
+    "rayfl.runs",
+    "rayfl.service",
+    "rayfl.studies",
+    "rayfl.cli",
 )
-ABOVE = (
-    "rayfl.analysis",
-    "rayfl.centralised",
-    "rayfl.cluster",
-    "rayfl.command_line",
-    "rayfl.data_report",
-    "rayfl.figures",
-    "rayfl.fingerprint",
-    "rayfl.grid",
-    "rayfl.lifecycle",
-    "rayfl.preparation",
-    "rayfl.resolution",
-    "rayfl.result",
-    "rayfl.scenario",
-    "rayfl.schedules",
-    "rayfl.session",
-    "rayfl.simulation",
-    "rayfl.start",
-)
-STOREYS = (
-    ("rayfl.config",),
-    ("rayfl.component",),
-    ("rayfl.data", "rayfl.models"),
-    ("rayfl.local",),
-    ("rayfl.algorithms", "rayfl.tasks"),
-    ("rayfl.planning",),
-    ("rayfl.privacy",),
-    ("rayfl.engine",),
-    ("rayfl.report",),
-    ("rayfl.callbacks",),
-    ABOVE,
-)
-"""From the ground up: a room knows nothing of those above it, nor of its neighbours on the same storey."""
+"""From the ground up: a room knows nothing of those that follow. Beneath it lie the foundations, the modules at the top
+of the package."""
 
-FORBIDDEN = {
-    room: (
-        *(other for other in storey if other != room),
-        *(above for higher in STOREYS[level + 1 :] for above in higher),
-    )
-    for level, storey in enumerate(STOREYS[:-1])
-    for room in storey
+DOORS = {
+    "rayfl": "rayfl.cli",
+    "rayfl.__main__": "rayfl.cli",
+    "rayfl.scenario": "rayfl.cli",
+    "rayfl.schedules": "rayfl.engine",
 }
-MAY_IMPORT_RAY = ("rayfl.cluster",)
-MAY_IMPORT_CLUSTER = (
-    "rayfl.__main__",
-    "rayfl.analysis",
-    "rayfl.cluster",
-    "rayfl.doctor",
-    "rayfl.grid",
-    "rayfl.lifecycle",
-    "rayfl.scenario",
-    "rayfl.session",
-)
+"""Modules at the top that only lead into a room: no foundations, and open to whatever lies above that room."""
+
+MAY_IMPORT_RAY = ("rayfl.backends.ray", "rayfl.service")
+
+
+def room_of(module: str) -> str:
+    """The room of a module, "" for foundations."""
+    if module in DOORS:
+        return DOORS[module]
+    return next((room for room in ROOMS if inside(module, (room,))), "")
 
 
 def inside(module: str, rooms: tuple[str, ...]) -> bool:
     return any(module == room or module.startswith(room + ".") for room in rooms)
 
 
-def imported(source: str, module: str, is_package: bool = False) -> Iterator[tuple[int, str]]:
-    """(line, dotted name) of every import: at the top, in functions, under TYPE_CHECKING, and by import_module."""
-    for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Import(names=names):
-                for alias in names:
-                    yield node.lineno, alias.name
-            case ast.ImportFrom(module=origin, names=names, level=level):
-                if level:
-                    parts = module.split(".")
-                    parents = parts[: len(parts) - level + is_package]
-                    origin = ".".join([*parents, *([origin] if origin else [])])
-                for alias in names:
-                    yield node.lineno, f"{origin}.{alias.name}"
-            case ast.Call(
-                func=ast.Attribute(attr="import_module") | ast.Name(id="import_module" | "__import__"),
-                args=[ast.Constant(value=str(name)), *_],
-            ):
-                yield node.lineno, name
-
-
-def violations(source: str, module: str, is_package: bool = False) -> list[str]:
-    """One sentence for every import of `module` that breaks the dependency rule."""
-    found = []
-    for line, name in imported(source, module, is_package):
-        room = next((room for room in FORBIDDEN if inside(module, (room,))), None)
-        if room and inside(name, FORBIDDEN[room]):
-            found.append(f"{module}:{line} imports {name}: {room} knows nothing of it")
-        if inside(name, ("ray",)) and not inside(module, MAY_IMPORT_RAY):
-            found.append(f"{module}:{line} imports {name}: only rayfl.cluster imports ray")
-        # rayfl itself only names what it imports on first use
-        if inside(name, ("rayfl.cluster",)) and not inside(module, MAY_IMPORT_CLUSTER) and module != "rayfl":
-            found.append(f"{module}:{line} imports {name}: only who starts a run may")
-        if module in FOUNDATIONS and inside(name, ("rayfl",)) and not inside(name, FOUNDATIONS):
-            found.append(f"{module}:{line} imports {name}: a foundation rests on foundations only")
+def violations(module: Module) -> list[str]:
+    """One sentence for every import that breaks the rule."""
+    height = {"": -1} | {room: number for number, room in enumerate(ROOMS)}
+    room, found = room_of(module.name), []
+    for line, name in imported(module):
+        if name.split(".")[0] == "rayfl" and name not in ("rayfl", "rayfl.__version__"):
+            above = room_of(name)
+            if height[above] > height[room]:
+                found.append(f"{module.name}:{line} imports {name}: {room or 'a foundation'} lies below {above}")
+        if inside(name, ("ray",)) and not inside(module.name, MAY_IMPORT_RAY):
+            found.append(f"{module.name}:{line} imports {name}: only rayfl.backends.ray and rayfl.service import ray")
     return list(dict.fromkeys(found))
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
-        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+def test_every_room_imports_only_what_lies_below() -> None:
+    found = modules()
+    assert {*ROOMS, *DOORS} <= set(found)
+    wrong = [sentence for module in found.values() for sentence in violations(module)]
+    assert not wrong, "\n".join(wrong)
 
 
-def test_every_room_imports_only_what_it_may() -> None:
-    checked, found = [], []
-    for module, path in modules():
-        checked.append(module)
-        found += violations(path.read_text(), module, path.name == "__init__.py")
-    assert {*FOUNDATIONS, *FORBIDDEN, "rayfl.cluster"} <= set(checked)
-    assert not found, "\n".join(found)
+def test_no_rooms_import_each_other() -> None:
+    assert room_cycles(edges(modules())) == []
+
+
+def test_no_file_is_long_and_a_round_passes_through_few() -> None:
+    lengths = {name: module.lines for name, module in modules().items()}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+    assert second_round().files <= 93
 
 
 @pytest.mark.parametrize(
     ("module", "source", "complaint"),
     [
-        ("rayfl.algorithms.fedavg", "from rayfl.engine.sums import exact", "rayfl.algorithms knows nothing"),
-        ("rayfl.algorithms.fedavg", "from ..engine import sums", "rayfl.algorithms knows nothing"),
-        ("rayfl.local.context", "def f():\n    import rayfl.cluster.actors as a", "rayfl.local knows nothing"),
-        ("rayfl.models.lenet5", "from rayfl import report", "rayfl.models knows nothing"),
-        (
-            "rayfl.data.sources.femnist",
-            "if TYPE_CHECKING:\n    from rayfl.simulation import run",
-            "rayfl.data knows nothing",
-        ),
-        ("rayfl.engine.scheduler", "import rayfl.report", "rayfl.engine knows nothing"),
-        ("rayfl.report.status", "from rayfl.callbacks.callback import Ending", "rayfl.report knows nothing"),
-        ("rayfl.callbacks.follower", "from rayfl.lifecycle.run import Run", "rayfl.callbacks knows nothing"),
-        ("rayfl.engine.scheduler", "import ray", "only rayfl.cluster imports ray"),
-        ("rayfl.scenario", "from ray.util import metrics", "only rayfl.cluster imports ray"),
-        ("rayfl.scenario", "importlib.import_module('ray')", "only rayfl.cluster imports ray"),
-        ("rayfl.config.phase", "from rayfl.cluster import preflight", "only who starts a run"),
-        ("rayfl.errors", "from rayfl.data import data_sources", "a foundation rests"),
-        ("rayfl.errors", "from rayfl import config", "a foundation rests"),
+        ("rayfl.algorithms.fedavg", "from rayfl.engine.sums import exact", "rayfl.algorithms lies below"),
+        ("rayfl.algorithms.fedavg", "from ..engine import sums", "rayfl.algorithms lies below"),
+        ("rayfl.local.context", "def f():\n    import rayfl.backends.ray.actors as a", "rayfl.local lies below"),
+        ("rayfl.models.lenet5", "from rayfl import runs", "rayfl.models lies below"),
+        ("rayfl.data.femnist", "if TYPE_CHECKING:\n    from rayfl.runs.simulation import run", "rayfl.data lies below"),
+        ("rayfl.config.phase", "PATH = 'rayfl.engine.schedules.parallel:Parallel'", "rayfl.config lies below"),
+        ("rayfl.callbacks.callback", "from rayfl.runs.status import Status", "rayfl.callbacks lies below"),
+        ("rayfl.runs.launch", "from rayfl.service import submission", "rayfl.runs lies below"),
+        ("rayfl.studies.grid.page", "from rayfl import scenario", "rayfl.studies lies below"),
+        ("rayfl.engine.scheduler", "import ray", "only rayfl.backends.ray and rayfl.service"),
+        ("rayfl.cli.run", "from ray.util import metrics", "only rayfl.backends.ray and rayfl.service"),
+        ("rayfl.cli.run", "importlib.import_module('ray')", "only rayfl.backends.ray and rayfl.service"),
+        ("rayfl.errors", "from rayfl.data import data_sources", "a foundation lies below"),
+        ("rayfl.errors", "from rayfl import config", "a foundation lies below"),
     ],
 )
 def test_the_rule_catches_an_offender(module: str, source: str, complaint: str) -> None:
-    (found,) = [sentence for sentence in violations(source, module) if complaint in sentence]
+    (found,) = [sentence for sentence in violations(Module(module, source, False)) if complaint in sentence]
     assert found.startswith(module)
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("rayfl.cluster.actors", "import ray\nfrom rayfl.engine.host import Host"),
-        ("rayfl.session", "from rayfl.cluster.backend import RayBackend\nfrom rayfl.report.records import Records"),
+        ("rayfl.backends.ray.actors", "import ray\nfrom rayfl.engine.host import Host"),
+        ("rayfl.runs.session", "from rayfl.backends.ray import session\nfrom rayfl.runs.records import Records"),
         ("rayfl.engine.host", "from rayfl.models.flat import Flat\nfrom rayfl.errors import DataError"),
-        ("rayfl.registry", "from rayfl.errors import ScenarioError"),
-        ("rayfl.data.sources.femnist", "import raylib\nfrom rayfl.enginery import x"),
+        ("rayfl.durable", "from rayfl.errors import ScenarioError"),
+        ("rayfl.data.femnist", "import raylib\nMEANT = 'your own rayfl.engine.Thing in prose'"),
+        ("rayfl.runs.fingerprint", "import rayfl"),
     ],
 )
 def test_the_rule_lets_pass_what_is_allowed(module: str, source: str) -> None:
-    assert violations(source, module) == []
+    assert violations(Module(module, source, False)) == []
 
 
 def test_relative_imports_resolve_from_a_module_and_from_a_package() -> None:
-    assert list(imported("from .b import c", "rayfl.a.m")) == [(1, "rayfl.a.b.c")]
-    assert list(imported("from .b import c", "rayfl.a", is_package=True)) == [(1, "rayfl.a.b.c")]
-    assert list(imported("from .. import c", "rayfl.a.m")) == [(1, "rayfl.c")]
+    assert list(imported(Module("rayfl.a.m", "from .b import c", False))) == [(1, "rayfl.a.b.c")]
+    assert list(imported(Module("rayfl.a", "from .b import c", True))) == [(1, "rayfl.a.b.c")]
+    assert list(imported(Module("rayfl.a.m", "from .. import c", False))) == [(1, "rayfl.c")]
+
+
+def test_cycles_are_found() -> None:
+    assert cycles({"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": []}) == [["a", "b", "c"]]
+    assert cycles({"a": ["b"], "b": []}) == []
 
 
 @pytest.mark.slow
 def test_everything_but_the_cluster_works_where_ray_is_not_installed() -> None:
-    names = [name for name, _ in modules() if not inside(name, ("rayfl.cluster",)) and not name.endswith("__main__")]
+    names = [name for name in modules() if not inside(name, MAY_IMPORT_RAY) and not name.endswith("__main__")]
     program = f"import sys, importlib\nsys.modules['ray'] = None\nfor name in {names!r}: importlib.import_module(name)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)
     assert done.returncode == 0, done.stderr
@@ -206,12 +151,12 @@ def test_nothing_slow_is_loaded_before_ray_starts_nor_pytorch_by_server_and_sche
     """Their processes start while the hosts load it, and compete with them for the CPUs."""
     program = f"""
 import sys
-import rayfl.session, rayfl.cluster.kept_cluster
+import rayfl.runs.session, rayfl.backends.ray.kept_cluster
 assert not {{"torch", "ray", "pyarrow", "numpy"}} & set(sys.modules)
-import rayfl.cluster.scheduler_actor, rayfl.cluster.server_actor
-from rayfl.component import build_component
+import rayfl.backends.ray.scheduler_actor, rayfl.backends.ray.server_actor
+from rayfl.config.component import build_component
 from rayfl.config.scenario import Scenario
-from rayfl.planning.phase_plan import plan_phases
+from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.tasks import tasks
 from rayfl.tasks.task import Task
 for name in {list(algorithms)!r}:
@@ -232,8 +177,8 @@ def test_a_host_and_then_the_driver_load_only_what_they_use() -> None:
     program = """
 import sys
 import rayfl.engine.host, rayfl.data.store
-assert not {"pyarrow", "PIL", "matplotlib", "rich", "rayfl.data.loading", "ray"} & set(sys.modules)
-import rayfl.lifecycle.launch
+assert not {"pyarrow", "PIL", "matplotlib", "rich", "rayfl.data.scenario_data", "ray"} & set(sys.modules)
+import rayfl.runs.launch
 assert not {"ray", "matplotlib"} & set(sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.config.finding import find_grids
 from rayfl.config.scenario import Scenario
-from rayfl.data.random_order import at_places
-from rayfl.grid.cells import cells_of
-from rayfl.grid.schema import load_grid
-from rayfl.start.chain import starts_of
+from rayfl.config.scenario_files import find_grids
+from rayfl.data.subsets import at_places
+from rayfl.runs.start_chain import starts_of
+from rayfl.studies.grid.cells import cells_of
+from rayfl.studies.grid.schema import load_grid
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,9 @@ import pytest
 
 import rayfl
 from rayfl.config import load_scenario
-from rayfl.data.chosen_classes import chosen_numbers
-from rayfl.data.folders import cache_folder
-from rayfl.data.random_order import at_places
+from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
+from rayfl.data.subsets import at_places, chosen_numbers
 
 
 @pytest.fixture(scope="module", autouse=True)

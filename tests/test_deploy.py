@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import rayfl
-from rayfl.scenario import main as run_scenario
+from rayfl.cli.run import main as run_scenario
 
 CHECKOUT = Path(rayfl.__file__).parents[1]
 DEPLOY = CHECKOUT / "deploy"
@@ -86,7 +86,7 @@ def test_the_image_copies_all_that_the_package_is_built_from(tmp_path: Path) -> 
 def test_the_dashboard_asks_for_metrics_that_runs_report() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "rayfl.json").read_text())
     asked = json.dumps(dashboard)
-    reported = set(re.findall(r'"(rayfl_[a-z_]+)"', (CHECKOUT / "rayfl/cluster/scheduler_actor.py").read_text()))
+    reported = set(re.findall(r'"(rayfl_[a-z_]+)"', (CHECKOUT / "rayfl/backends/ray/scheduler_actor.py").read_text()))
     counters = {"rayfl_rounds", "rayfl_client_updates", "rayfl_client_steps", "rayfl_protocol_bytes"}
     assert reported == counters | {"rayfl_train_loss"}
     assert set(re.findall(r"ray_(rayfl_[a-z_]+)_total\b", asked)) == counters

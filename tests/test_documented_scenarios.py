@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-import rayfl.data_report
-import rayfl.scenario
-import rayfl.simulation
-from rayfl.config.loading import load_scenario
+import rayfl.cli.data
+import rayfl.cli.run
+import rayfl.runs.session
+from rayfl.cli import grid as grid_command
+from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.generated import coloured_digits
-from rayfl.engine.phase_checks import check_scenario
-from rayfl.grid import __main__ as grid_command
-from rayfl.grid.schema import Grid, load_grid
-from rayfl.preparation import prepare
-from rayfl.resolution import resolve
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.runs.preparation import prepare
+from rayfl.runs.resolution import resolve
+from rayfl.studies.grid.schema import Grid, load_grid
 from tests.docs import pages
 
 OWN = "how-to/own-components.md"
@@ -126,7 +126,7 @@ def check_grid(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         given.update(options, name=name)
         return argparse.Namespace(failed=())
 
-    monkeypatch.setattr("rayfl.grid.carrying_out.grid", taken)
+    monkeypatch.setattr("rayfl.studies.grid.execution.grid", taken)
     assert grid_command.main(arguments) == 0
     grid: Grid = load_grid(given["name"])
     grid.choose(given["only"], "--only")
@@ -145,12 +145,12 @@ def asked(kind: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> t
         seen.append((options.name, options.overrides, options.quick))
         return 0
 
-    monkeypatch.setattr(rayfl.simulation, "run", run)
-    monkeypatch.setattr(rayfl.data_report, "_carry_out", carry_out)
+    monkeypatch.setattr(rayfl.runs.session, "run", run)
+    monkeypatch.setattr(rayfl.cli.data, "_carry_out", carry_out)
     if kind == "submit":
         kind, arguments = "run", [each for each in arguments if each not in ("--name", "cyclic")]
     arguments = [each for each in arguments if each != "--show"]  # prints instead of running
-    assert {"run": rayfl.scenario.main, "data": rayfl.data_report.main}[kind](arguments) == 0
+    assert {"run": rayfl.cli.run.main, "data": rayfl.cli.data.main}[kind](arguments) == 0
     [found] = seen
     return found
 
@@ -159,7 +159,7 @@ def asked(kind: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> t
 def test_a_documented_error_is_what_rayfl_says(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert rayfl.scenario.main([*arguments, "--show"]) == 1
+    assert rayfl.cli.run.main([*arguments, "--show"]) == 1
     assert message in capsys.readouterr().err
 
 

@@ -23,9 +23,9 @@ from safetensors.numpy import load_file
 
 import rayfl
 from rayfl.algorithms import Updates
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.errors import ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.algorithms.reference import fedavg
 from tests.algorithms.scene import PLAIN, trained
 from tests.engine.scenes import run_on_hosts

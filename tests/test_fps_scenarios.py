@@ -11,12 +11,12 @@ import pytest
 
 import rayfl
 from rayfl.config import load_scenario
-from rayfl.config.finding import find_grids
 from rayfl.config.scenario import Scenario
-from rayfl.grid.cells import cells_of
-from rayfl.grid.schema import load_grid
-from rayfl.resolution import resolve
-from rayfl.start.chain import starts_of
+from rayfl.config.scenario_files import find_grids
+from rayfl.runs.resolution import resolve
+from rayfl.runs.start_chain import starts_of
+from rayfl.studies.grid.cells import cells_of
+from rayfl.studies.grid.schema import load_grid
 
 GRIDS = [
     name for name, path in find_grids().items() if path.parent.name == "fps" and name.startswith(("fps_t", "fps_f"))

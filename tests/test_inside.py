@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.errors import DataError
-from rayfl.inside import inside, relative
+from rayfl.files import inside, relative
 
 OUTSIDE = [
     "", ".", "..", "../x", "a/../../x", "a/..", "/etc/passwd", "//x", "\\x", "..\\x", "C:x", "C:\\x", "a/", "a/.",

@@ -104,7 +104,7 @@ def test_a_room_loads_neither_its_names_nor_pytorch_before_they_are_used() -> No
 import importlib, sys
 for room in {list(PUBLIC)!r}:
     importlib.import_module(room)
-assert "torch" not in sys.modules and "rayfl.simulation" not in sys.modules
+assert "torch" not in sys.modules and "rayfl.runs.session" not in sys.modules
 from rayfl.algorithms import Algorithm, Answer, CohortSampler, Exchange, FedAvg
 assert "torch" not in sys.modules
 """

@@ -18,16 +18,18 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.data.formats.digested import read_file
+from rayfl.cli.compare import main as compare
+from rayfl.data.files import read_file
 from rayfl.data.formats.parquet import read_table
-from rayfl.data.sources import fashion_mnist, npz_file, parquet_folder
-from rayfl.engine.state_store import DamagedStateError
+from rayfl.data.sources import fashion_mnist
+from rayfl.data.sources import own_files as npz_file
+from rayfl.data.sources import own_files as parquet_folder
+from rayfl.engine.state.state_store import DamagedStateError
 from rayfl.errors import DataError, RayflError, ResourceError
-from rayfl.figures.compare_command import main as compare
-from rayfl.fingerprint.recorded import recorded
-from rayfl.reading import read_json_object, reading
-from rayfl.report.recorded_metrics import read_metrics, read_rows
-from rayfl.report.status import read_status
+from rayfl.files import read_json_object, reading
+from rayfl.runs.digests import recorded
+from rayfl.runs.metrics_file import read_metrics, read_rows
+from rayfl.runs.status import read_status
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_arrays_that_unpack_to_more_than_the_memory_are_rejected(
     np.savez_compressed(tmp_path / "x.npz", train_x=np.zeros(2**20))
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**22))
     with pytest.raises(DataError, match=r"x\.npz: unpacks to 0\.00781 GiB, but only 0\.00391 GiB of memory are free"):
-        npz_file.load("files", tmp_path / "x.npz")
+        npz_file.load_npz_file("files", tmp_path / "x.npz")
 
 
 def test_images_in_tables_are_of_formats_that_run_nothing(tmp_path: Path) -> None:
@@ -124,7 +126,7 @@ def test_images_in_tables_are_of_formats_that_run_nothing(tmp_path: Path) -> Non
     Image.new("RGB", (4, 4)).save(written, format="EPS")
     pq.write_table(pa.table({"image": [written.getvalue()] * 4, "label": [0, 1, 0, 1]}), tmp_path / "x.parquet")
     with pytest.raises(RayflError, match=r"column 'image', row 0: cannot be read as an image"):
-        parquet_folder.load("files", 0, tmp_path, "image", "label")
+        parquet_folder.load_parquet_folder("files", 0, tmp_path, "image", "label")
 
 
 def test_a_device_is_no_file_to_read() -> None:

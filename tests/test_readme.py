@@ -14,8 +14,8 @@ import torch
 
 import rayfl
 from rayfl.__main__ import main
-from rayfl.config.finding import find_grids
-from rayfl.grid.schema import load_grid
+from rayfl.config.scenario_files import find_grids
+from rayfl.studies.grid.schema import load_grid
 
 README = Path(rayfl.__file__).parents[1] / "README.md"
 SHORT: dict[str, Any] = {

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from pydantic import BaseModel, Field, PositiveFloat, PositiveInt
 
-from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import (
+from rayfl.config.registry import (
     Registry,
     asks_for,
     call_with_options,
@@ -24,6 +23,7 @@ from rayfl.registry import (
     nearest,
     takes_option,
 )
+from rayfl.errors import DataError, ScenarioError
 
 if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
@@ -37,7 +37,7 @@ def test_listing_the_names_of_a_registry_imports_nothing() -> None:
 
 def test_a_registered_name_and_an_import_path_resolve_to_their_objects() -> None:
     assert SHAPES.resolve("path").__name__ == "PurePath"
-    assert SHAPES.resolve("rayfl.registry:Registry") is Registry
+    assert SHAPES.resolve("rayfl.config.registry:Registry") is Registry
 
 
 def test_an_unknown_name_is_told_with_the_nearest_ones_and_how_to_name_your_own() -> None:

@@ -120,7 +120,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
         "columns": {"flowers": {}},
     }
     ran: list[str] = []
-    from rayfl.grid.running import run_cell
+    from rayfl.studies.grid.cell_runs import run_cell
 
     def interrupted(cell: Any, data_dir: Path) -> str | None:
         if len(ran) == 3:
@@ -128,10 +128,10 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
         ran.append(str(cell))
         return run_cell(cell, data_dir)
 
-    monkeypatch.setattr("rayfl.grid.running.run_cell", interrupted)
+    monkeypatch.setattr("rayfl.studies.grid.cell_runs.run_cell", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET)
-    monkeypatch.setattr("rayfl.grid.running.run_cell", run_cell)
+    monkeypatch.setattr("rayfl.studies.grid.cell_runs.run_cell", run_cell)
     markers = {path: path.stat().st_mtime_ns for path in (tmp_path / "runs").rglob("model.safetensors")}
     assert len(markers) == 3
     result = rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET)

@@ -21,24 +21,23 @@ from torch import nn
 import rayfl
 from rayfl.config import load_scenario
 from rayfl.config.cohort import Bernoulli
-from rayfl.config.finding import find_grids, find_scenarios
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.config.scenario_files import find_grids, find_scenarios
 from rayfl.config.section import Named
-from rayfl.data.folders import cache_folder
+from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.phase_checks import check_scenario
-from rayfl.engine.requirements import check_requirements
-from rayfl.grid.cells import Cell, cells_of
-from rayfl.grid.checking import check_cells
-from rayfl.grid.place import Place
-from rayfl.grid.running import planned
-from rayfl.grid.schema import Grid, Published, load_grid
-from rayfl.planning.cohort import check_cohort
-from rayfl.planning.workload import InitialModel, Workload
-from rayfl.preparation import prepare
-from rayfl.resolution import resolve
-from rayfl.tasks.building import build_task
+from rayfl.engine.plan.cohort import check_cohort
+from rayfl.engine.plan.requirements import check_requirements
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.workload import InitialModel, Workload
+from rayfl.runs.preparation import prepare
+from rayfl.runs.resolution import resolve
+from rayfl.studies.grid.cell_checks import check_cells
+from rayfl.studies.grid.cell_runs import planned
+from rayfl.studies.grid.cells import Cell, cells_of
+from rayfl.studies.grid.schema import Grid, Place, Published, load_grid
+from rayfl.tasks.construction import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
 
@@ -284,7 +283,7 @@ def test_cells_with_every_network_and_phase_can_be_prepared(monkeypatch: pytest.
             kept[str(of)] = build_store(*of)
         return kept[str(of)]
 
-    monkeypatch.setattr("rayfl.preparation.build_store", once)
+    monkeypatch.setattr("rayfl.runs.preparation.build_store", once)
     for found in with_all_parts(name for name in GRIDS if name not in (*NEED_TEXT, *CALIBRATED)).values():
         check_cells(found, Path("nowhere"))
 

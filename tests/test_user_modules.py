@@ -13,12 +13,12 @@ import pytest
 from rich.console import Console
 
 import rayfl
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.errors import ScenarioError
-from rayfl.grid.cells import cells_of
-from rayfl.grid.running import run_cell
-from rayfl.grid.schema import load_grid
-from rayfl.resolution import resolve
+from rayfl.runs.resolution import resolve
+from rayfl.studies.grid.cell_runs import run_cell
+from rayfl.studies.grid.cells import cells_of
+from rayfl.studies.grid.schema import load_grid
 
 SCENARIO = """
 model = "mlp"

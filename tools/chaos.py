@@ -32,7 +32,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.config.scenario import Scenario
-from rayfl.report.recorded_metrics import read_rows
+from rayfl.runs.metrics_file import read_rows
 from tools.two_nodes import TwoNodes, two_nodes
 
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}

@@ -38,26 +38,24 @@ from cosmic_ray.plugins import get_operator, operator_names
 
 ROOT = Path(__file__).parents[1]
 AREAS = {
-    "reduction": ["engine/reduction.py", "engine/outgoing_answer.py"],
-    "exact sums": ["engine/exact_sum.py", "engine/maximum.py"],
-    "client states": ["engine/client_states.py", "engine/state_store.py"],
-    "scheduler": ["engine/scheduler.py", "engine/assignment.py", "engine/updates_on_hosts.py", "engine/schedules"],
-    "snapshots": ["engine/run_snapshot.py", "engine/snapshotting.py", "engine/snapshot_writer.py"],
+    "reduction": ["engine/reduction.py", "engine/host_exchange.py"],
+    "exact sums": ["engine/exact_sum.py"],
+    "client states": ["engine/state/client_states.py", "engine/state/state_store.py"],
+    "scheduler": ["engine/scheduler.py", "engine/assignment.py", "engine/schedules"],
+    "snapshots": ["engine/state/snapshots.py"],
     "accounting": [
         "privacy/composition.py",
         "privacy/clients/accounting.py",
-        "privacy/clients/without_replacement.py",
         "privacy/samples/accounting.py",
-        "privacy/samples/planned_account.py",
         "privacy/samples/rdp.py",
+        "engine/plan/sample_privacy.py",
     ],
     "scenario checks": [
         "config/scenario.py",
         "config/phase.py",
         "config/validation.py",
-        "engine/phase_checks.py",
-        "privacy/clients/checks.py",
-        "privacy/samples/checks.py",
+        "engine/plan/scenario_checks.py",
+        "engine/plan/privacy_checks.py",
     ],
 }
 """Files and folders in rayfl/; of each area the same number of mutants is drawn."""

@@ -26,7 +26,7 @@ from ray._private.internal_api import node_stats
 from ray._private.state import actors
 from scipy import stats
 
-from rayfl.cluster.ray_log import RayLog, ray_text_in
+from rayfl.backends.ray.log import RayLog, ray_text_in
 from rayfl.config.scenario import Scenario
 
 ACTORS = {"HostActor": "host", "ServerActor": "server", "SchedulerActor": "scheduler"}

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rayfl.grid.schema import folder_name
-from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE
+from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE
+from rayfl.studies.grid.schema import folder_name
 
 KEYS = ("row", "column", "seed", "task")
 LEFT_OUT = ("seconds", "bytes", "transfers")

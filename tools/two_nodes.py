@@ -11,7 +11,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from rayfl.cluster.ray_log import RayLog, ray_text_in
+from rayfl.backends.ray.log import RayLog, ray_text_in
 
 HEAD = "127.0.3.1"
 NODE_TRIES = 3

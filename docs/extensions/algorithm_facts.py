@@ -11,12 +11,11 @@ from pydantic import ValidationError
 from extensions.types_in_words import toml
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm
-from rayfl.algorithms.building import build_algorithm
-from rayfl.algorithms.presets import PRESETS
+from rayfl.algorithms.construction import PRESETS, build_algorithm
 from rayfl.config.scenario import Scenario
-from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import ScenarioError
-from rayfl.resolution import resolve
+from rayfl.runs.resolution import resolve
 
 Table = Mapping[str, Any]
 

@@ -12,7 +12,7 @@ from sphinx.application import Sphinx
 from extensions import algorithm_curves, algorithm_facts, docstrings, options, prose
 from extensions.generated import directive
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.presets import PRESETS
+from rayfl.algorithms.construction import PRESETS
 
 FORMULA = re.compile(r"(\w+: )?\w <- ")
 """The beginning of a summary that is a formula; the page has it written by hand."""

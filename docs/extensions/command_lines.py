@@ -10,7 +10,7 @@ from sphinx.application import Sphinx
 
 from extensions import prose
 from extensions.generated import directive
-from rayfl.command_line.commands import COMMANDS, GROUPS, Command
+from rayfl.cli.commands import COMMANDS, GROUPS, Command
 
 WIDTH = 100
 """Width of the usage text, independent of the terminal."""

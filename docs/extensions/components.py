@@ -19,19 +19,19 @@ from rayfl.algorithms.fedopt import server_optimizers
 from rayfl.algorithms.penalty import penalties
 from rayfl.algorithms.sampler import samplers
 from rayfl.algorithms.transforms import answer_transforms
-from rayfl.analysis.analysis import analyses
 from rayfl.callbacks import callbacks
-from rayfl.engine.schedules.building import schedules
+from rayfl.config.registry import Registry, first_parameter
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.defaults import GIVEN_TO_SOURCES
-from rayfl.data.partition.applying import GIVEN as GIVEN_TO_PARTITIONERS
+from rayfl.data.partition.split import GIVEN as GIVEN_TO_PARTITIONERS
+from rayfl.data.section import GIVEN_TO_SOURCES
+from rayfl.engine.schedules.schedule import schedules
 from rayfl.local.optimizers import NOT_HERE, REFUSED, optimizers
 from rayfl.local.sample_weights import weightings
 from rayfl.models import models
-from rayfl.registry import Registry, first_parameter
+from rayfl.studies.analysis.analysis import analyses
 from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
-from rayfl.tasks.metrics.building import GIVEN as GIVEN_TO_METRICS
+from rayfl.tasks.metrics.construction import GIVEN as GIVEN_TO_METRICS
 
 WITH_OTHER_KEYS = ("params", "lr", "weight_decay", "momentum", *sorted(NOT_HERE))
 """Arguments of PyTorch optimizers that rayfl provides, or for which `local` has keys."""

@@ -9,9 +9,10 @@ from sphinx.application import Sphinx
 
 from extensions import docstrings, prose
 from extensions.generated import directive
-from rayfl.report import column_meanings, file_meanings
-from rayfl.report.column_meanings import CLIENTS_MEANINGS, METRICS_MEANINGS, REPORTED_MEANINGS, Meaning
-from rayfl.report.status import Status
+from rayfl.engine import columns as column_meanings
+from rayfl.engine.columns import CLIENTS_MEANINGS, METRICS_MEANINGS, REPORTED_MEANINGS, Meaning
+from rayfl.runs import folder as file_meanings
+from rayfl.runs.status import Status
 
 TABLES = {"metrics": METRICS_MEANINGS, "reported": REPORTED_MEANINGS, "clients": CLIENTS_MEANINGS}
 

@@ -10,18 +10,16 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from extensions import docstrings, prose
 from extensions.options import Option, of_fields
 from rayfl.config.base_phase import BasePhase
-from rayfl.config.checkpoint import Checkpoint
 from rayfl.config.data import Data
-from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.execution import Checkpoint, Evaluation, Numerics, Resources
 from rayfl.config.local import Local
 from rayfl.config.participation import Devices
 from rayfl.config.phase import config_of
 from rayfl.config.privacy import ClientDP, SampleDP
-from rayfl.config.scenario import Scenario
-from rayfl.engine.schedules.building import schedules
+from rayfl.config.scenario import Scenario, Start
 from rayfl.config.section import Named, Section, kinds
-from rayfl.config.start import Start
-from rayfl.grid.schema import Grid
+from rayfl.engine.schedules.schedule import schedules
+from rayfl.studies.grid.schema import Grid
 
 PAGES: dict[type[Section], tuple[str, str]] = {
     Scenario: ("", "scenario"),

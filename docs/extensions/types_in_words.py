@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
-from rayfl.component import Component
+from rayfl.config.component import Component
+from rayfl.config.registry import Registry
 from rayfl.config.section import Named
-from rayfl.registry import Registry
 
 PLAIN = {bool: "true or false", str: "text", Path: "path", NoneType: "none", Any: "any value", dict: "table"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
-from rayfl.registry import Registry
 
 if TYPE_CHECKING:
     from rayfl.algorithms.aggregation import Aggregation
@@ -13,12 +13,10 @@ if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Answer, Answers, Exchange, Messages, Part, Released
     from rayfl.algorithms.fedavg import FedAvg
     from rayfl.algorithms.fedopt import ServerOptimizer
-    from rayfl.algorithms.fedper import FedPer
-    from rayfl.algorithms.limits import Requirement
+    from rayfl.algorithms.limits import Requirement, SampleRequest
     from rayfl.algorithms.local_training import LocalTrainingAlgorithm
     from rayfl.algorithms.penalty import Penalty
-    from rayfl.algorithms.personal_parts import PersonalParts
-    from rayfl.algorithms.sample_request import SampleRequest
+    from rayfl.algorithms.personalization import FedPer, PersonalParts
     from rayfl.algorithms.sampler import CohortSampler, SamplingContext
     from rayfl.algorithms.server_state import RoundContext, ServerState
     from rayfl.algorithms.support_query import SupportQuery
@@ -69,17 +67,17 @@ _HOMES = {
     "Encoded": "rayfl.algorithms.transforms",
     "Exchange": "rayfl.algorithms.exchange",
     "FedAvg": "rayfl.algorithms.fedavg",
-    "FedPer": "rayfl.algorithms.fedper",
+    "FedPer": "rayfl.algorithms.personalization",
     "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
     "Messages": "rayfl.algorithms.exchange",
     "Part": "rayfl.algorithms.exchange",
     "Penalty": "rayfl.algorithms.penalty",
-    "PersonalParts": "rayfl.algorithms.personal_parts",
+    "PersonalParts": "rayfl.algorithms.personalization",
     "Released": "rayfl.algorithms.exchange",
     "Requirement": "rayfl.algorithms.limits",
     "Round": "rayfl.algorithms.algorithm",
     "RoundContext": "rayfl.algorithms.server_state",
-    "SampleRequest": "rayfl.algorithms.sample_request",
+    "SampleRequest": "rayfl.algorithms.limits",
     "SamplingContext": "rayfl.algorithms.sampler",
     "ServerOptimizer": "rayfl.algorithms.fedopt",
     "ServerState": "rayfl.algorithms.server_state",
@@ -108,11 +106,11 @@ algorithms = Registry(
         "qfedavg": "rayfl.algorithms.qffl:QFedAvg",
         "qfedsgd": "rayfl.algorithms.qffl:QFedSGD",
         "coprefl": "rayfl.algorithms.coprefl:CoPreFL",
-        "fedbabu": "rayfl.algorithms.fedbabu:FedBABU",
+        "fedbabu": "rayfl.algorithms.personalization:FedBABU",
         "orchestra": "rayfl.algorithms.orchestra:Orchestra",
-        "ditto": "rayfl.algorithms.ditto:Ditto",
-        "fedbn": "rayfl.algorithms.fedbn:FedBN",
-        "fedper": "rayfl.algorithms.fedper:FedPer",
+        "ditto": "rayfl.algorithms.personalization:Ditto",
+        "fedbn": "rayfl.algorithms.personalization:FedBN",
+        "fedper": "rayfl.algorithms.personalization:FedPer",
         "fedmeta": "rayfl.algorithms.fedmeta:FedMeta",
         "perfedavg": "rayfl.algorithms.perfedavg:PerFedAvg",
     },

@@ -17,9 +17,9 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rayfl.algorithms.exchange import Answers
 from rayfl.algorithms.updates import Updates
-from rayfl.component import Component, component_field
+from rayfl.config.component import Component, component_field
+from rayfl.config.registry import Registry
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.registry import Registry
 
 aggregations = Registry(
     "aggregation",

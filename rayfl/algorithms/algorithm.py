@@ -1,19 +1,16 @@
-"""The base class of all federated algorithms: a round on the server, and its exchanges with clients."""
+"""The base class of all federated algorithms: its rounds on the server, its messages, and its clients' own models."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rayfl.algorithms.exchange import Answers, Asked, Exchange, Messages
-from rayfl.algorithms.limits import Limits
-from rayfl.algorithms.message_hooks import MessageHooks
-from rayfl.algorithms.personal_models import PersonalModels
-from rayfl.algorithms.privacy_hooks import PrivacyHooks
+from rayfl.algorithms.limits import Limits, PrivacyHooks
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.component import Options
 from rayfl.config.base_phase import EvalModel
+from rayfl.config.component import Options
 from rayfl.config.local import Local, Train
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.state import Declaration
@@ -21,8 +18,56 @@ from rayfl.local.state import Declaration
 if TYPE_CHECKING:
     import numpy as np
     import torch
+    from torch import nn
 
     from rayfl.local.context import ClientContext
+
+
+class MessageHooks:
+    """Determines traffic, transforms and the shared part of the model; a base class of every `Algorithm`.
+
+    Attributes:
+        sent_vectors: Names of the answers' vectors that begin with all parameters; `transforms` apply to these.
+    """
+
+    sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
+
+    def reads_first_model(self) -> bool:
+        """Whether clients need the phase's first global model (`ClientContext.first_model`)."""
+        return False
+
+    def buffers_are_sent(self) -> bool:
+        """Whether a message's `model` includes the network's buffers."""
+        return True
+
+    def stays_local(self, network: nn.Module) -> Collection[str]:
+        """Returns the names of the parameters and buffers that clients keep to themselves and never send.
+
+        Raises:
+            ScenarioError: The network does not have what clients should keep.
+        """
+        return ()
+
+
+class PersonalModels:
+    """Whether clients have personal models, and how to assemble them; a base class of every `Algorithm`."""
+
+    def has_personal_model(self) -> bool:
+        """Whether every client has its own model, which `evaluation.client_model = "personal"` evaluates."""
+        return False
+
+    def personal_model(self, client: ClientContext, model: torch.Tensor) -> torch.Tensor:
+        """Assembles a client's own model.
+
+        Args:
+            client: The client, with its state after the last committed round.
+            model: float32 [length of the model], the global model to evaluate; do not change it.
+
+        Returns:
+            float32 [length of the model].
+        """
+        return model
+
 
 Round = Generator[Exchange, Answers, None]
 """A round on the server: a generator that yields each `Exchange` and receives its `Answers`.

@@ -14,18 +14,16 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.diagnostics import norm
 from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Messages, Released
-from rayfl.algorithms.limits import Requirement
+from rayfl.algorithms.limits import Requirement, SampleRequest
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
-from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.round_results import norm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.base_phase import EvalModel
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
-from rayfl.local.data_view import DataView
-from rayfl.local.queries import LossAndGradient
+from rayfl.local.queries import DataView, LossAndGradient
 from rayfl.local.state import Declaration
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Messages, Part, Released
-from rayfl.algorithms.limits import Requirement
-from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.limits import Requirement, SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.queries import Gradient, HessianVectorProduct, LossAndGradient

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from rayfl.algorithms.server_state import ServerState
-from rayfl.component import Component, component_field
+from rayfl.config.component import Component, component_field
+from rayfl.config.registry import Registry
 from rayfl.local.state import Declaration
-from rayfl.registry import Registry
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 

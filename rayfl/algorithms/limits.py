@@ -1,14 +1,22 @@
-"""Requirements and limits of an algorithm, checked before a run starts."""
+"""Requirements and limits of an algorithm, also under differential privacy, checked before a run starts.
+
+`PrivacyHooks` says which values differential privacy must hide, or why it is not supported; a `SampleRequest` declares
+a request that reads clients' samples, for planning `local.dp`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from rayfl.algorithms.exchange import Released
 from rayfl.config.base_phase import EvalModel
 from rayfl.config.local import RATE_KEYS
+from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 Requirement = Literal["features", "buffers", "batch_norm", "no_running_statistics", "plain_objective"]
 """A requirement that `Algorithm.requirements` may return.
@@ -84,3 +92,79 @@ class Limits:
         Raises:
             ScenarioError: There are too few samples.
         """
+
+
+@dataclass(frozen=True)
+class SampleRequest:
+    """One request of a client update that reads the client's samples; see `Algorithm.sample_requests`.
+
+    Attributes:
+        kind: `training`: a `LocalTraining`, each step of which draws a batch. `query`: a `Loss`, `Gradient` or
+            `LossAndGradient`, which reads all samples of its view.
+        part: Name of the part of the samples that it reads (`DataView.part`); empty for all of them.
+        results: For a query, how many of loss and gradient it returns; each is noised and charged.
+        every_step: Whether it is made at every local step rather than once per client update.
+        epochs: For a training request, its `LocalTraining.epochs`.
+        steps: For a training request, its `LocalTraining.steps`.
+        exchange: The exchange of the round in which it is made, from 0; for the virtual clock.
+
+    Example:
+        >>> from rayfl.algorithms import FedAvg, SampleRequest
+        >>> class GradientFirst(FedAvg):
+        ...     def sample_requests(self):
+        ...         return (SampleRequest("query"), SampleRequest())
+        >>> [request.kind for request in GradientFirst().sample_requests()]
+        ['query', 'training']
+    """
+
+    kind: Literal["training", "query"] = "training"
+    part: str = ""
+    results: int = 1
+    every_step: bool = False
+    epochs: int | None = None
+    steps: int | None = None
+    exchange: int = 0
+
+
+class PrivacyHooks:
+    """Declarations that `local.dp` and `phases.N.dp` read before a run starts; a base class of every `Algorithm`.
+
+    For example-level DP (`local.dp`) an algorithm defines `no_sample_dp` and `sample_requests`, for client-level DP
+    (`phases.N.dp`) `releases`.
+    """
+
+    def no_sample_dp(self) -> str:
+        """Returns why `local.dp` does not work with the algorithm; empty if it does.
+
+        Under `local.dp`, every request of a client (training, losses, gradients) is clipped sample by sample, noised
+        and charged to its account. The client's answer and state are then private without further code. Return a
+        reason if that is impossible (loss terms over a whole batch, Hessian-vector products) or if the noise would make
+        the results useless.
+        """
+        return ""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        """Returns the requests of one client update that read the client's samples.
+
+        `local.dp` plans with it: the noise for a `target_epsilon`, and which clients may still take part under a
+        `max_epsilon`. By default, it is one local training. An algorithm that first asks for the gradient over all
+        samples returns `(SampleRequest("query"), SampleRequest())`. A round that spends more than declared ends the
+        run.
+        """
+        return (SampleRequest(),)
+
+    def releases(self) -> Released:
+        """Returns the names and lengths of the vectors that clients answer with, for `phases.N.dp`.
+
+        By declaring them an algorithm promises that its server needs only noised sums: the vectors of a client are
+        clipped as one, all clients have weight 1, and a round asks its cohort once. FedAvg returns `Released({"delta":
+        "model"})`.
+
+        Raises:
+            ScenarioError: Clients answer with something else; the message says with what, and what to use instead. The
+                default raises it as well.
+        """
+        raise ScenarioError(
+            f"{type(self).__name__} does not declare what its clients release; define releases() if clipped sums with "
+            "equal weights are all that it needs"
+        )

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import torch
 
     from rayfl.config.local import Train
+    from rayfl.local.batches import TrainingStep
     from rayfl.local.context import ClientContext
-    from rayfl.local.data_view import DataView
-    from rayfl.local.training_step import TrainingStep
+    from rayfl.local.queries import DataView
 
 
 class LocalTrainingAlgorithm(Algorithm):

@@ -1,6 +1,7 @@
 """Orchestra: clients cluster the representations in their memories, and the server clusters their centroids.
 
-Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022, alg. 1 and 2.
+Lubana et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022,
+alg. 1 and 2.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Asked, Exchange, Messages, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.sinkhorn import sinkhorn
 from rayfl.config.base_phase import EvalModel
 from rayfl.errors import ScenarioError
 from rayfl.local.queries import Rehearsal
@@ -28,6 +28,41 @@ if TYPE_CHECKING:
     from rayfl.config.local import Local
     from rayfl.local.context import ClientContext
     from rayfl.local.requests import ClientUpdate
+
+
+def sinkhorn(scores: torch.Tensor, most: int = 100, sharpness: float = 25.0) -> torch.Tensor:
+    """Spreads samples evenly over clusters.
+
+    Rows and columns of softmax(sharpness * scores) are scaled in turn until every sample weighs 1 / n and every cluster
+    1 / k. Every tenth iteration, starting with the first, sums the relative changes of the samples' scales, and stops
+    below 0.01.
+
+    From Cuturi, "Sinkhorn Distances: Lightspeed Computation of Optimal Transport", NeurIPS 2013, and the code of Lubana
+    et al., "Orchestra: Unsupervised Federated Learning via Globally Consistent Clustering", ICML 2022.
+
+    Args:
+        scores: float32 [n, k], the scores of n samples for k clusters.
+        most: Maximum number of iterations.
+        sharpness: Factor of the scores.
+
+    Returns:
+        float32 [n, k], each sample's shares of the clusters, which add up to about 1.
+    """
+    import torch
+
+    samples, clusters = scores.shape
+    shares = (sharpness * scores).softmax(dim=1)
+    of_samples = scores.new_full((samples,), 1 / samples)
+    of_clusters = scores.new_empty(clusters)
+    for iteration in range(most):
+        of_clusters = 1 / clusters / (of_samples @ shares)
+        scaled = 1 / samples / (shares @ of_clusters)
+        change = torch.nansum((of_samples / scaled - 1).abs()) if iteration % 10 == 0 else None
+        of_samples = scaled
+        if change is not None and change < 0.01:
+            break
+    return shares * of_samples[:, None] * of_clusters * samples
+
 
 LOCAL_ITERATIONS, LOCAL_SINKHORN = 5, 10
 STEPS, LR, MOMENTUM, DECAY = 500, 0.01, 0.9, 1e-4

@@ -14,16 +14,14 @@ from pydantic import PositiveFloat, model_validator
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
-from rayfl.algorithms.limits import Requirement
-from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.limits import Requirement, SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
 from rayfl.errors import DivergenceError
-from rayfl.local.data_view import DataView
-from rayfl.local.finite import all_finite
-from rayfl.local.queries import Gradient, LossAndGradient
+from rayfl.local.queries import DataView, Gradient, LossAndGradient
 from rayfl.local.steps import batch_size
+from rayfl.models.tensors import all_finite
 
 if TYPE_CHECKING:
     import torch

@@ -13,9 +13,8 @@ from pydantic import NonNegativeFloat
 
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Messages, Part, Released
-from rayfl.algorithms.limits import Requirement
+from rayfl.algorithms.limits import Requirement, SampleRequest
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
-from rayfl.algorithms.sample_request import SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.queries import Gradient, Loss

@@ -13,8 +13,7 @@ from pydantic import model_validator
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.limits import Requirement
-from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.limits import Requirement, SampleRequest
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.section import check_idle
 from rayfl.local.queries import Gradient

@@ -9,8 +9,7 @@ import numpy as np
 
 from rayfl.errors import RayflError
 from rayfl.local.state import Scope
-from rayfl.models.slot import Slot
-from rayfl.models.tensor_names import listed
+from rayfl.models.tensors import Slot, listed
 
 
 @dataclass(frozen=True)

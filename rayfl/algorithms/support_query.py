@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from rayfl.local.context import ClientContext
-    from rayfl.local.data_view import DataView
+    from rayfl.local.queries import DataView
 
 
 class SupportQuery(Algorithm):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from pydantic import Field
 
-from rayfl.component import Component
+from rayfl.config.component import Component
+from rayfl.config.registry import Registry
 from rayfl.errors import ScenarioError
 from rayfl.local.state import Declaration
-from rayfl.registry import Registry
 
 if TYPE_CHECKING:
     import torch

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
-from rayfl.registry import Registry
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Callback, RunSoFar
@@ -25,13 +25,13 @@ __getattr__ = lazy_names(__name__, _HOMES)
 callbacks = Registry(
     "callback",
     {
-        "best_model": "rayfl.callbacks.best_model:BestModel",
-        "early_stopping": "rayfl.callbacks.early_stopping:EarlyStopping",
+        "best_model": "rayfl.callbacks.model_files:BestModel",
+        "early_stopping": "rayfl.callbacks.ranking:EarlyStopping",
         "live_table": "rayfl.callbacks.live_table:LiveTable",
-        "mlflow": "rayfl.callbacks.mlflow:MLflow",
-        "periodic_model": "rayfl.callbacks.periodic_model:PeriodicModel",
-        "ray_tune": "rayfl.callbacks.ray_tune:RayTune",
-        "tensorboard": "rayfl.callbacks.tensorboard:TensorBoard",
-        "wandb": "rayfl.callbacks.wandb:WandB",
+        "mlflow": "rayfl.callbacks.trackers:MLflow",
+        "periodic_model": "rayfl.callbacks.model_files:PeriodicModel",
+        "ray_tune": "rayfl.callbacks.trackers:RayTune",
+        "tensorboard": "rayfl.callbacks.trackers:TensorBoard",
+        "wandb": "rayfl.callbacks.trackers:WandB",
     },
 )

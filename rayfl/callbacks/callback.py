@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from rayfl.component import Component
+from rayfl.config.component import Component
 from rayfl.config.scenario import Scenario
+from rayfl.engine.columns import METRICS
+from rayfl.engine.events import RoundDone
+from rayfl.engine.plan.headline import Headline
 from rayfl.errors import RayflError
-from rayfl.planning.events import RoundDone
-from rayfl.planning.headline import Headline
-from rayfl.report.columns import METRICS
 
 if TYPE_CHECKING:
     from torch import Tensor

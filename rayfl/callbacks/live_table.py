@@ -1,9 +1,10 @@
-"""A table of the metrics in a notebook, updated after every evaluated round."""
+"""Rows of metrics as a table for notebooks, and the callback that updates one after every evaluated round."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -11,8 +12,31 @@ from pydantic import PositiveInt
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
+from rayfl.console import Bold, TextTable
+from rayfl.engine.formatting import words_of
 from rayfl.errors import ScenarioError
-from rayfl.report.metrics_table import metrics_table
+
+HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
+
+
+def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str = "") -> TextTable:
+    """Makes a table of rows of metrics, without columns that are empty in all rows.
+
+    Args:
+        caption: Text above the table.
+        rows: Some or all rows of `metrics.jsonl`.
+        emphasised: The column in bold.
+    """
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
+    columns = [name for name in names if name not in HIDDEN]
+    cells = [[(Bold if name == emphasised else str)(_cell_text(row.get(name))) for name in columns] for row in rows]
+    return TextTable(caption, [*map(words_of, columns)], cells)
+
+
+def _cell_text(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 class LiveTable(Callback):

@@ -1,21 +1,118 @@
-"""[data]: which samples, how many clients, and how the samples are partitioned among them."""
+"""[data]: which samples, how many clients, and how the samples are partitioned among them.
+
+For `data.classes` and `data.owners` all classes (or clients of the data) are put in a random order, and `places`
+selects positions in that order. Scenarios that share the order can therefore use disjoint classes: one pre-trains on
+the first 80, another starts from it and uses the last 20.
+"""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from rayfl.config.normalizations import NORMALIZATIONS
+from rayfl.config.registry import nearest
 from rayfl.config.section import Named, Section, check_plain
-from rayfl.config.subsets import Classes, Owners
-from rayfl.registry import nearest
+
+NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "feddyn_cifar10": ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
+    "feddyn_cifar100": ((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)),
+    "moon_cifar10": ((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
+    "moon_cifar100": (
+        (0.5070751592371323, 0.48654887331495095, 0.4409178433670343),
+        (0.2673342858792401, 0.2564384629170883, 0.27615047132568404),
+    ),
+    "tiny_imagenet": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+"""Mean and standard deviation of each channel, for pixels in [0, 1].
+
+feddyn_cifar10: FedDyn and FedBug, and FedExP on CIFAR-100 as well. feddyn_cifar100: FedDyn and FedBug.
+moon_cifar10: MOON and FedDecorr. moon_cifar100: MOON, NIID-Bench and FedDecorr.
+tiny_imagenet: FedBug, MOON, NIID-Bench and FedDecorr. imagenet: FPS on everything except CIFAR.
+Taken from the code of each; for FPS, whose code does not contain them, from the paper and torchvision's constants.
+"""
+
+
+Range = tuple[NonNegativeInt, PositiveInt]
+"""From the first position up to, but not including, the second."""
+
+
+class Places(Section):
+    """Positions in a random order.
+
+    Attributes:
+        places: Ranges of positions, end excluded: [[0, 10], [80, 90]] selects 0 to 9 and 80 to 89. They must not
+            overlap.
+        order_seed: Seed of the order, which is therefore independent of `seed` and `data.seed`. Default: 0.
+    """
+
+    places: Annotated[tuple[Range, ...], Field(min_length=1)]
+    order_seed: NonNegativeInt = 0
+
+    @model_validator(mode="after")
+    def _ranges_are_apart(self) -> Places:
+        for start, stop in self.places:
+            if start >= stop:
+                raise ValueError(f"places: the range [{start}, {stop}] is empty; the end is not included")
+        ordered = sorted(self.places)
+        for (start, stop), (other, end) in pairwise(ordered):
+            if other < stop:
+                raise ValueError(f"places: the ranges [{start}, {stop}] and [{other}, {end}] overlap")
+        return self
+
+    @property
+    def number(self) -> int:
+        """Number of positions."""
+        return sum(stop - start for start, stop in self.places)
+
+    @property
+    def end(self) -> int:
+        """The end of the last range: the minimum number of classes or clients that the data must have."""
+        return max(stop for _, stop in self.places)
+
+
+class Classes(Places):
+    """Which classes a scenario uses, for data whose labels are classes.
+
+    Samples of all other classes are dropped, for training and testing. The remaining classes are renumbered 0, 1, ...
+    in the order of their numbers. The data's own clients without training samples of these classes are dropped.
+
+    Attributes:
+        draw: Number of classes to draw from these positions with the data's seed. By default all of them are used.
+    """
+
+    draw: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _enough_to_draw_from(self) -> Classes:
+        if self.draw is not None and self.draw > self.number:
+            raise ValueError(f"draw: {self.draw} classes cannot be drawn from {self.number} places")
+        return self
+
+
+class Owners(Places):
+    """The data's clients (the writers of FEMNIST) that a scenario uses; `data.clients` draws from these.
+
+    Attributes:
+        of: Minimum number of clients that the data must have; generated data has exactly this number. By default any
+            number will do, and all clients of the data are ordered.
+    """
+
+    of: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _places_within(self) -> Owners:
+        if self.of is not None and self.end > self.of:
+            raise ValueError(f"places: the last range ends at {self.end}, beyond of = {self.of}")
+        return self
 
 
 class Normalization(Section):
     """Normalises each channel, after pixels are scaled to [0, 1]: (x - mean) / std.
 
-    Write the name of a paper (`"feddyn_cifar10"`; see `rayfl.config.normalizations`) instead of the table to use its
+    Write the name of a paper (`"feddyn_cifar10"`; see `rayfl.config.data`) instead of the table to use its
     numbers.
 
     Attributes:
@@ -94,7 +191,7 @@ class Data(Section):
         server_share: Share of all training samples that only the server holds, drawn uniformly before the rest is
             partitioned; between 0 and 1. Natural clients lose the samples that are drawn. By default the server holds
             none.
-        normalize: Normalises images: a name from `rayfl.config.normalizations`, or `{ mean = [...], std = [...] }`. By
+        normalize: Normalises images: a name from `rayfl.config.data`, or `{ mean = [...], std = [...] }`. By
             default images stay in [0, 1].
         augment: Augmentations of training batches, applied in this order; see `rayfl.data.augmentation.pipeline`.
             Default: none.

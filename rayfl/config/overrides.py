@@ -1,4 +1,7 @@
-"""Replaces single values of a scenario by key path. The rules are the same for bases, [quick] and command lines."""
+"""Replaces single values of a scenario by key path, and limits how deeply its tables and lists may be nested.
+
+The rules are the same for bases, [quick] and command lines.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,50 @@ from typing import Any, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from rayfl.config.key_paths import written_path
-from rayfl.config.nesting import MOST_DOTS, check_keys, check_nesting, too_deep
 from rayfl.config.phase import with_default_name
+from rayfl.config.registry import nearest
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named, Section
-from rayfl.config.validation import annotation_at, members, without_none
+from rayfl.config.validation import annotation_at, members, without_none, written_path
 from rayfl.errors import ScenarioError
-from rayfl.registry import nearest
+
+DEEPEST = 50
+"""Levels of tables and lists. Parsers and validators recurse and would otherwise run out of stack."""
+
+MOST_DOTS = 1000
+"""Maximum number of dots in a key: tomllib's time grows with the square of the number of parts."""
+
+
+def check_nesting(value: Any, where: str) -> None:
+    """Rejects a value that is nested more than `DEEPEST` levels deep, or that contains itself.
+
+    Raises:
+        ScenarioError: Begins with `where`.
+    """
+    left = [(value, 1)]
+    while left:
+        node, level = left.pop()
+        if not isinstance(node, Mapping | list | tuple):
+            continue
+        if level > DEEPEST:
+            raise too_deep(where)
+        left += [(inner, level + 1) for inner in (node.values() if isinstance(node, Mapping) else node)]
+
+
+def check_keys(text: str, where: str) -> None:
+    """Rejects TOML with a dotted key of thousands of parts, before it is parsed.
+
+    Raises:
+        ScenarioError: Begins with `where`.
+    """
+    if any(part.count(".") > MOST_DOTS for line in text.splitlines() for part in line.split("=")):
+        raise too_deep(where)
+
+
+def too_deep(where: str) -> ScenarioError:
+    """The error for tables and lists that are nested too deeply."""
+    return ScenarioError(f"{where}: tables and lists are nested more than {DEEPEST} levels deep")
+
 
 _EITHER = {"rounds": "until", "until": "rounds"}
 """A phase has only one of the two; the last one wins."""

@@ -49,10 +49,10 @@ class SampleDP(Section):
             round without participants; the phase ends once no client that it may draw can afford an update. `stop` ends
             the run before that round.
         secure: Draws noise and batches from the operating system's cryptographic random source, so that no run can be
-            repeated, and adds the noise exactly (`rayfl.privacy.lattice`). A resumed run is charged for every round
-            that it began, repeated ones included (`rayfl.privacy.release_ledger`). By default (false) noise and batches
-            come from the scenario's seed, and the guarantee holds only against those who neither know the seed nor look
-            at single bits. Needs `accountant = "rdp"` and `clipping = "per_sample"`.
+            repeated, and adds the noise exactly (`rayfl.privacy.secure_noise`). A resumed run is charged for every
+            round that it began, repeated ones included (`rayfl.privacy.release_ledger`). By default (false) noise and
+            batches come from the scenario's seed, and the guarantee holds only against those who neither know the seed
+            nor look at single bits. Needs `accountant = "rdp"` and `clipping = "per_sample"`.
         accountant: `prv` (Gopi et al., NeurIPS 2021; the default) is tight; `rdp` (Mironov, 2017) is a cheap upper
             bound. With `secure`, `rdp` at integer orders is the default and the only choice.
         sampling: `poisson` (the default) is what the accountant assumes; `shuffled` takes batches as training without
@@ -159,9 +159,9 @@ class ClientDP(Section):
             default; `rdp` (Mironov, 2017) also for cohorts of fixed size, where it is the default. Without sampling
             epsilon is exact, and the key has no effect.
         secure: Draws noise, and with `central` also the cohorts, from the operating system's cryptographic random
-            source, so that no run can be repeated, and adds the noise exactly (`rayfl.privacy.lattice`). Epsilon is
-            then computed by `rdp` at integer orders and counts every round that began, including those that a resumed
-            run repeats. By default (false) everything is drawn from the scenario's seed.
+            source, so that no run can be repeated, and adds the noise exactly (`rayfl.privacy.secure_noise`). Epsilon
+            is then computed by `rdp` at integer orders and counts every round that began, including those that a
+            resumed run repeats. By default (false) everything is drawn from the scenario's seed.
     """
 
     level: Literal["central", "local"]

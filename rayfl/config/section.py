@@ -1,7 +1,9 @@
-"""Base class of all sections of a scenario, and choices by name."""
+"""Base class of all sections of a scenario, choices by name, and the descriptions of keys from docstrings."""
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import UnionType
@@ -18,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from rayfl.registry import TOO_LARGE, too_large
+from rayfl.config.registry import TOO_LARGE, too_large
 
 
 class Section(BaseModel):
@@ -173,3 +175,40 @@ def _check_plain(key: str, value: Any) -> None:
             f"option '{key}' must be text, a number, true or false, or a list or table of these, "
             f"not a {type(value).__module__}.{type(value).__qualname__}"
         )
+
+
+_ENTRY = re.compile(r"    (\w+): (.*)")
+
+
+def own_descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """The entries of the "Attributes:" section of a class's own docstring, each as one line."""
+    found: dict[str, str] = {}
+    _, _, attributes = inspect.cleandoc(section.__doc__ or "").partition("\nAttributes:\n")
+    for line in attributes.splitlines():
+        if entry := _ENTRY.fullmatch(line):
+            name, text = entry.groups()
+            found[name] = text
+        elif line.startswith("        "):
+            found[name] += f" {line.strip()}"
+        else:
+            break  # the next section of the docstring
+    return found
+
+
+def descriptions(section: type[BaseModel]) -> dict[str, str]:
+    """The description of every key of a section, in the order of its fields.
+
+    A key is described by the class that declares it, or by the nearest base class that describes it.
+
+    Raises:
+        KeyError: A key has no description.
+
+    Example:
+        >>> descriptions(Uniform)["uniform"]
+        'The smallest and the largest number, [least, most], both included and at least 1.'
+    """
+    found: dict[str, str] = {}
+    for base in reversed(section.__mro__):
+        if issubclass(base, BaseModel):
+            found |= own_descriptions(base)
+    return {key: found[key] for key in section.model_fields}

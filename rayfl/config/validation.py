@@ -1,19 +1,107 @@
-"""Turns pydantic's validation errors into messages for the author of a scenario."""
+"""Turns pydantic's validation errors into messages for the author of a scenario.
+
+Key paths name a phase as its author does (`phases.cyclic.cohort`). A key that was renamed, or that another section has,
+such as a learning rate next to `rounds` instead of in `local`, gets a message with the right key.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from rayfl.config.key_paths import written_path
-from rayfl.config.misplaced import key_elsewhere
-from rayfl.config.phase import config_of
-from rayfl.config.renamed import new_name
+from rayfl.config.data import Data
+from rayfl.config.execution import Evaluation, Numerics, Resources
+from rayfl.config.local import Local
+from rayfl.config.phase import ParallelPhase, config_of
+from rayfl.config.registry import nearest
 from rayfl.config.section import kinds
-from rayfl.registry import nearest
+from rayfl.config.synonyms import MEANT
 from rayfl.wording import KeyPath, in_words
+
+
+def written_path(tables: Any, path: KeyPath) -> str:
+    """The dotted form of a key path.
+
+    Args:
+        tables: The scenario's tables, which need not be valid.
+        path: In it phases are numbered from 0.
+
+    Returns:
+        A path that also works in an override. A phase is named; one without a name, or with a name that would not
+        tell which phase is meant, keeps its number, and so does the key `name` itself.
+    """
+    match path:
+        case ("phases", int(number), *rest) if rest != ["name"]:
+            path = ("phases", _phase_name(tables, number), *rest)
+    return ".".join(map(str, path))
+
+
+def _phase_name(tables: Any, number: int) -> int | str:
+    phases = tables.get("phases") if isinstance(tables, Mapping) else None
+    if not isinstance(phases, list | tuple):
+        return number
+    names = [phase.get("name") if isinstance(phase, Mapping) else None for phase in phases]
+    name = names[number] if number < len(names) else None
+    if not isinstance(name, str) or names.count(name) > 1:
+        return number
+    return name if name.strip() and not name.isdecimal() and not set(name) & set(".=\n") else number
+
+
+RENAMED = {
+    "phases.*.algorithm.report": "phases.*.eval_model",
+    "phases.*.algorithm.server_lr": "phases.*.algorithm.server_optimizer.lr",
+    "phases.*.cohort.given": "phases.*.cohort.explicit",
+    "phases.*.local.fixed_last": "phases.*.train",
+    "evaluation.personalize.fixed_last": "evaluation.personalize.train",
+    "resources.patience_s": "resources.watchdog_s",
+}
+"""The new key path for every old one. `*` stands for a phase, by number or name."""
+
+
+def new_name(key: str) -> str | None:
+    """The new name of the key path; None if it was never a key."""
+    for old, new in RENAMED.items():
+        if fnmatchcase(key, old) and key.count(".") == old.count("."):
+            phase = key.split(".")[1]
+            return new.replace("*", phase)
+    return None
+
+
+_SECTIONS: Mapping[str, type[BaseModel]] = {
+    "data": Data,
+    "phases.N": ParallelPhase,
+    "phases.N.local": Local,
+    "evaluation": Evaluation,
+    "resources": Resources,
+    "numerics": Numerics,
+}
+_AMBIGUOUS = {"name", "options", "seed"}
+"""Keys that many sections have."""
+
+
+def key_elsewhere(path: KeyPath, fields: Collection[str], tables: Any) -> str | None:
+    """Returns the path of the intended key if another section has it.
+
+    Args:
+        path: Path of an unknown key.
+        fields: The keys of its section.
+        tables: The tables of the scenario, for the names of its phases.
+
+    Returns:
+        The path; None if its own section has the key under another name, or no section has it.
+    """
+    own = str(path[-1])
+    for name in dict.fromkeys([own, MEANT.get(own.lower(), own)]):
+        if name in fields or name in _AMBIGUOUS:
+            return None
+        for section, schema in _SECTIONS.items():
+            if name in schema.model_fields:
+                phase = written_path(tables, path[:2] if path[0] == "phases" else ("phases", 0))
+                return f"{section}.{name}".replace("phases.N", phase)
+    return None
 
 
 def explain(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
-from rayfl.registry import Registry
 
 if TYPE_CHECKING:
     from rayfl.data.augmentation.augmentation import Augmentation, Compose
     from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-    from rayfl.data.inputs import Fields, Ragged
-    from rayfl.data.rendered import Rendered
+    from rayfl.data.inputs import Fields, Ragged, Rendered
     from rayfl.streams import stream
 
 __all__ = [
@@ -36,7 +35,7 @@ _HOMES = {
     "NaturalClients": "rayfl.data.dataset",
     "Provenance": "rayfl.data.dataset",
     "Ragged": "rayfl.data.inputs",
-    "Rendered": "rayfl.data.rendered",
+    "Rendered": "rayfl.data.inputs",
     "Samples": "rayfl.data.dataset",
     "Shards": "rayfl.data.dataset",
     "stream": "rayfl.streams",
@@ -51,24 +50,24 @@ data_sources = Registry(
         "cifar100": "rayfl.data.sources.cifar:load_cifar100",
         "femnist": "rayfl.data.sources.femnist:load",
         "fashion_mnist": "rayfl.data.sources.fashion_mnist:load",
-        "fractals": "rayfl.data.sources.fractals:load",
+        "fractals": "rayfl.data.fractals.images:load",
         "handwriting": "rayfl.data.generated.handwriting:load",
         "shakespeare": "rayfl.data.sources.shakespeare:load",
         "tiny_imagenet": "rayfl.data.sources.tiny_imagenet:load",
-        "imagenet": "rayfl.data.sources.imagenet:load",
+        "imagenet": "rayfl.data.sources.image_folder:load_imagenet",
         "pacs": "rayfl.data.sources.pacs:load",
         "cityscapes": "rayfl.data.sources.cityscapes:load",
         "inaturalist": "rayfl.data.sources.inaturalist:load",
         "sent140": "rayfl.data.sources.sent140:load",
-        "penn_treebank": "rayfl.data.sources.penn_treebank:load",
+        "penn_treebank": "rayfl.data.sources.next_character:load_penn_treebank",
         "chest_xray": "rayfl.data.sources.chest_xray:load",
-        "text_files": "rayfl.data.sources.text_files:load",
-        "image_folder": "rayfl.data.sources.image_folder:load",
-        "arrow_file": "rayfl.data.sources.arrow_file:load",
-        "npz_file": "rayfl.data.sources.npz_file:load",
-        "parquet_folder": "rayfl.data.sources.parquet_folder:load",
-        "huggingface": "rayfl.data.sources.hugging_face:load",
-        "torchvision": "rayfl.data.sources.torchvision_class:load",
+        "text_files": "rayfl.data.sources.next_character:load_text_files",
+        "image_folder": "rayfl.data.sources.image_folder:load_image_folder",
+        "arrow_file": "rayfl.data.sources.own_files:load_arrow_file",
+        "npz_file": "rayfl.data.sources.own_files:load_npz_file",
+        "parquet_folder": "rayfl.data.sources.own_files:load_parquet_folder",
+        "huggingface": "rayfl.data.sources.libraries:load_hugging_face",
+        "torchvision": "rayfl.data.sources.libraries:load_torchvision",
     },
 )
 
@@ -96,7 +95,7 @@ labelings = Registry(
     },
 )
 
-collations = Registry("collation", {"pad": "rayfl.data.collation:pad"})
+collations = Registry("collation", {"pad": "rayfl.data.tensors:pad"})
 
 augmentations = Registry(
     "augmentation",
@@ -105,12 +104,12 @@ augmentations = Registry(
         "crop": "rayfl.data.augmentation.geometric:Crop",
         "rotate": "rayfl.data.augmentation.geometric:Rotate",
         "resized_crop": "rayfl.data.augmentation.resized_crop:ResizedCrop",
-        "quarter_turn": "rayfl.data.augmentation.quarter_turn:QuarterTurn",
-        "color_jitter": "rayfl.data.augmentation.color_jitter:ColorJitter",
-        "grayscale": "rayfl.data.augmentation.grayscale:Grayscale",
-        "gaussian_blur": "rayfl.data.augmentation.gaussian_blur:GaussianBlur",
-        "solarize": "rayfl.data.augmentation.solarize:Solarize",
-        "autoaugment_cifar10": "rayfl.data.augmentation.autoaugment:AutoAugmentCIFAR10",
+        "quarter_turn": "rayfl.data.augmentation.geometric:QuarterTurn",
+        "color_jitter": "rayfl.data.augmentation.photometric:ColorJitter",
+        "grayscale": "rayfl.data.augmentation.photometric:Grayscale",
+        "gaussian_blur": "rayfl.data.augmentation.photometric:GaussianBlur",
+        "solarize": "rayfl.data.augmentation.photometric:Solarize",
+        "autoaugment_cifar10": "rayfl.data.augmentation.recipes:AutoAugmentCIFAR10",
         "feddyn_cifar": "rayfl.data.augmentation.recipes:feddyn_cifar",
         "moon_cifar10": "rayfl.data.augmentation.recipes:moon_cifar10",
         "moon_cifar100": "rayfl.data.augmentation.recipes:moon_cifar100",

@@ -9,13 +9,11 @@ import numpy as np
 import torch
 
 from rayfl.data.augmentation.pipeline import Pipeline, pipelines
-from rayfl.data.checking import not_finite_later
-from rayfl.data.collation import Input, build_collation
+from rayfl.data.checks import not_finite_later
 from rayfl.data.dataset import has_label_maps
-from rayfl.data.device_copy import to_device
+from rayfl.data.held_out import pool_number
 from rayfl.data.inputs import are_images
-from rayfl.data.pools import pool_number
-from rayfl.data.sample_reader import SampleReader
+from rayfl.data.tensors import Input, SampleReader, build_collation, to_device
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
@@ -73,7 +71,7 @@ class BatchSource:
     def shard(self, client: int) -> np.ndarray:
         """[num_samples] integers: the rows of `set_of(client)` that belong to a client; do not write to them.
 
-        Pools of samples have numbers too (`rayfl.data.pools`).
+        Pools of samples have numbers too (`rayfl.data.held_out`).
         """
         store = self._store
         if client < store.num_clients:

@@ -1,14 +1,17 @@
-"""Data sets as their sources return them: samples and, if the data has them, the clients they come from."""
+"""Data sets as their sources return them: samples and, if the data has them, the clients they come from.
+
+`ClientNames` holds the names of very many natural clients, such as sites or writers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from rayfl.data.checking import check_dataset
+from rayfl.data.checks import check_dataset
 from rayfl.data.inputs import are_images, taken
 
 
@@ -105,7 +108,7 @@ class Provenance:
         source: Files, arrays in memory, or a generator.
         description: A description in words.
         files: (path, SHA-256 in hexadecimal) of every file read.
-        digest: SHA-256 of the data before partitioning, by `rayfl.data.digest`; sources leave it empty.
+        digest: SHA-256 of the data before partitioning, by `rayfl.data.scenario_data`; sources leave it empty.
 
     Example:
         >>> from rayfl.data import Provenance
@@ -191,3 +194,35 @@ class Dataset:
     def parts(self) -> dict[str, Samples]:
         """All sets of samples by name."""
         return {"train": self.train, "test": self.test, **self.tests}
+
+
+@dataclass(frozen=True)
+class ClientNames:
+    """Names of all clients in two arrays that the processes of a node share, rather than one object per name.
+
+    Attributes:
+        text: [m] uint8, all names in UTF-8, concatenated.
+        ends: [clients] int64, where each name ends.
+    """
+
+    text: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, client: int) -> str:
+        """The name of one client.
+
+        Raises:
+            IndexError: There is no such client.
+        """
+        start = self.ends[client - 1] if client else 0
+        return self.text[start : self.ends[client]].tobytes().decode()
+
+    @staticmethod
+    def of(names: Sequence[str]) -> ClientNames:
+        """Builds them from one name per client."""
+        texts = [name.encode() for name in names]
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        return ClientNames(np.frombuffer(b"".join(texts), np.uint8), ends)

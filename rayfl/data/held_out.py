@@ -1,9 +1,13 @@
-"""Samples that no client trains on: held out from the clients, or held by the server."""
+"""Samples that no single client trains on: held out from the clients, or held by the server.
+
+Pools are such samples used for training; their numbers follow those of the clients.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -126,3 +130,14 @@ def _cut(client: int, size: int, seed: int, validation: float | None, client_tes
     order = stream(seed, "hold out", client).permutation(size)
     parts = np.split(order, [numbers[0], size - numbers[1]])
     return Cut(train=np.sort(parts[1]), validation=np.sort(parts[0]), client_test=np.sort(parts[2]))
+
+
+Pool = Literal["clients", "server", "nobody"]
+"""`clients`: all training samples of all clients; `server`: samples that only the server holds; `nobody`: none."""
+
+POOLS: tuple[Pool, ...] = ("clients", "server", "nobody")
+
+
+def pool_number(pool: Pool, num_clients: int) -> int:
+    """The client number that a pool uses for training and random streams, as if it were one more client."""
+    return num_clients + POOLS.index(pool)

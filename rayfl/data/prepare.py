@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rayfl.data.formats.leaf_json import find_leaf, read_leaf
-from rayfl.data.formats.written_images import WrittenImages, write_prepared
+from rayfl.data.formats.leaf import WrittenImages, find_leaf, read_leaf, write_prepared
 from rayfl.errors import DataError
 
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
-from rayfl.data.client_names import ClientNames
-from rayfl.data.dataset import Provenance, Samples, Shards
+from rayfl.data.dataset import ClientNames, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.inputs import Fields, Pieces, Reopenable, named_parts
 from rayfl.errors import DataError, RayflError
@@ -150,12 +149,10 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
             invalid data.
     """
     # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
-    from rayfl.data.chosen_classes import check_every_class_is_held
-    from rayfl.data.digest import data_digest
-    from rayfl.data.loading import load, select
-    from rayfl.data.partition.applying import partition_classes, partitioned
-    from rayfl.data.partition.same_classes import same_classes
-    from rayfl.data.trial import try_batches
+    from rayfl.data.partition.split import partition_classes, partitioned, same_classes
+    from rayfl.data.scenario_data import data_digest, load, select
+    from rayfl.data.section import try_batches
+    from rayfl.data.subsets import check_every_class_is_held
 
     dataset = load(config, seed, data_dir, cache_dir)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfl.config.execution import NUMBER_OF_CLIENTS
+from rayfl.engine.events import ClientScore
+from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.workload import Workload
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import ClientScore
-from rayfl.planning.headline import Headline
-from rayfl.planning.workload import Workload
-from rayfl.tasks.metrics.accuracy import Accuracy, TopK
-from rayfl.tasks.metrics.building import build_metrics
-from rayfl.tasks.metrics.common_pool import LocalClasses, pooled_accuracies
-from rayfl.tasks.metrics.over_clients import number_defined, over_clients
+from rayfl.tasks.metrics.construction import build_metrics
+from rayfl.tasks.metrics.outputs import Accuracy, TopK
+from rayfl.tasks.metrics.over_clients import LocalClasses, number_defined, over_clients, pooled_accuracies
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore

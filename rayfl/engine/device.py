@@ -1,9 +1,13 @@
-"""Chooses the device that a host trains on, sets up PyTorch for it, and explains its errors."""
+"""The device that a host trains on: its choice, PyTorch's settings, threads and generators there, and its errors.
+
+With the properties of PyTorch and the machine that can change the last bits of a result.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +15,7 @@ import torch
 
 from rayfl.config.execution import Numerics, Resources
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.local.context import ClientContext
 
 deterministic: Any = torch.utils.deterministic
 
@@ -152,3 +157,113 @@ def device_limits_explained() -> Iterator[None]:
             f"{operation} is not deterministic on CUDA: use another layer or operation, train on the CPU "
             "(resources.device=cpu), or accept results that differ between runs with numerics.deterministic=false"
         ) from None
+
+
+def use_threads(threads: int) -> None:
+    """Sets the number of CPU threads that PyTorch uses in this process.
+
+    Raises:
+        ResourceError: The machine has fewer CPUs. More threads than CPUs are never faster, and far too many kill the
+            process without a Python error.
+    """
+    cpus = os.cpu_count() or 1
+    if threads > cpus:
+        raise ResourceError(f"numerics.threads: {threads} is more than the {cpus} CPUs of this machine; lower it")
+    torch.set_num_threads(threads)
+
+
+class TorchGenerators:
+    """Gives every open client update its own state of PyTorch's global generators.
+
+    Enter a client before running code on its behalf (algorithm, network or augmentation). Its draws then do not depend
+    on other updates under way.
+
+    Args:
+        device: Device that clients train on; on CUDA its generator is kept as well as the CPU's.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._current: int | None = None
+        self._left: dict[int, tuple[torch.Tensor, ...]] = {}
+
+    def enter(self, client: ClientContext) -> None:
+        """Continues a client's sequence of random numbers, or seeds it if the client's id is new."""
+        if client.id == self._current:
+            return
+        if self._current is not None:
+            self._left[self._current] = self._states()
+        self._current = client.id
+        if client.id in self._left:
+            self._set(self._left.pop(client.id))
+        else:
+            # draws of an algorithm from PyTorch's global generator belong to the client, too
+            seed_torch(client.streams.torch_seed("algorithm"), self._device)
+
+    def forget(self) -> None:
+        """Drops all states when the updates are over."""
+        self._current, self._left = None, {}
+
+    def _states(self) -> tuple[torch.Tensor, ...]:
+        of_cpu = torch.default_generator.get_state()
+        return (of_cpu, torch.cuda.get_rng_state(self._device)) if self._device.type == "cuda" else (of_cpu,)
+
+    def _set(self, states: tuple[torch.Tensor, ...]) -> None:
+        torch.default_generator.set_state(states[0])
+        if self._device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self._device)
+
+
+def platform_facts(device: torch.device) -> dict[str, str]:
+    """Describes this process for the records: PyTorch's version, CPU capability, threads, and CUDA settings if used.
+
+    A precision is `tf32` if float32 is first rounded to TensorFloat-32, `ieee` if not, and `none` if PyTorch's global
+    setting decides.
+
+    Args:
+        device: The device that this process computes on.
+    """
+    facts = {
+        "torch": torch.__version__,
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": str(torch.get_num_threads()),
+    }
+    if device.type == "cuda":
+        facts |= {
+            "cuda": str(torch.version.cuda),
+            "cudnn": str(torch.backends.cudnn.version()),  # type: ignore[no-untyped-call]
+            "compute_capability": ".".join(map(str, torch.cuda.get_device_capability(device))),
+            "matmul_precision": torch.backends.cuda.matmul.fp32_precision,
+            "convolution_precision": torch.backends.cudnn.conv.fp32_precision,  # type: ignore[attr-defined]
+            "rnn_precision": torch.backends.cudnn.rnn.fp32_precision,  # type: ignore[attr-defined]
+            "cudnn_deterministic": str(torch.backends.cudnn.deterministic).lower(),
+        }
+    return facts
+
+
+def processor_name(device: torch.device) -> str:
+    """Names the kind of a device, which affects the last bits: the GPU's model or the CPU's instruction set."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def differing_hosts(hosts: Sequence[Mapping[str, str]]) -> str | None:
+    """Names the hosts that run on different kinds of devices.
+
+    Args:
+        hosts: The result of `Host.describe` for each.
+
+    Returns:
+        One sentence, or None if all are of one kind.
+    """
+    kinds: dict[str, list[str]] = {}
+    for host in hosts:
+        kinds.setdefault(host["processor"], []).append(host["host"])
+    if len(kinds) <= 1:
+        return None
+    named = "; ".join(f"worker{'s' * (len(of) > 1)} {', '.join(of)}: {kind}" for kind, of in kinds.items())
+    return (
+        f"the workers' processors differ ({named}), so another placement can change the last bits of the result; for "
+        "identical bits in every run, use nodes of one kind"
+    )

@@ -8,36 +8,30 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 
 from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
-from rayfl.config.asynchronous import AsynchronousPhase
+from rayfl.config.phase import AsynchronousPhase
 from rayfl.config.scenario import Scenario
-from rayfl.data.device_copy import to_tensor
-from rayfl.data.pools import Pool, pool_number
-from rayfl.engine.client_answer import answer_of
-from rayfl.engine.client_states import ClientStates
-from rayfl.engine.device import choose_device
-from rayfl.engine.exchange_updates import ExchangeUpdates
+from rayfl.data.held_out import Pool, pool_number
+from rayfl.data.tensors import to_tensor
+from rayfl.engine.device import choose_device, platform_facts, processor_name, use_threads
+from rayfl.engine.events import Evaluated
 from rayfl.engine.host_evaluation import HostEvaluation
-from rayfl.engine.outgoing_answer import add_diagnostics, apply_transforms, check_lengths
-from rayfl.engine.platform_facts import platform_facts, processor_name
+from rayfl.engine.host_exchange import ExchangeUpdates, add_diagnostics, answer_of, apply_transforms, check_lengths
+from rayfl.engine.plan.phase_plan import Protection, plan_phases
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.slices import Slice
+from rayfl.engine.plan.workload import Workload
 from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
-from rayfl.engine.snapshot_writer import SnapshotWriter
-from rayfl.engine.state_store import StateStore, StoredState
-from rayfl.engine.threads import use_threads
+from rayfl.engine.state.client_states import ClientStates
+from rayfl.engine.state.state_store import SnapshotWriter, StateStore, StoredState
+from rayfl.engine.totals import ReportBuilder, UpdateReport
 from rayfl.errors import RayflError
+from rayfl.local.client_state import Values, as_arrays, on_device
 from rayfl.local.context import ClientContext
-from rayfl.local.discrete_buffers import Values, as_arrays, on_device
-from rayfl.local.finite import all_finite
 from rayfl.local.requests import ClientUpdate
-from rayfl.models.discrete import SentModel, joined, split
-from rayfl.planning.events import Evaluated
-from rayfl.planning.phase_plan import Protection, plan_phases
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import Slice
-from rayfl.planning.update_report import ReportBuilder, UpdateReport
-from rayfl.planning.workload import Workload
-from rayfl.privacy.clients.answers import hidden_model, hide_answer
+from rayfl.models.tensors import SentModel, all_finite, joined, split
+from rayfl.privacy.clients.mechanism import hidden_model, hide_answer
 
 
 class Host:

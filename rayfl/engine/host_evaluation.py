@@ -8,25 +8,22 @@ from itertools import groupby
 import torch
 
 from rayfl.config.scenario import Scenario
-from rayfl.data.device_copy import to_tensor
-from rayfl.engine.client_states import ClientStates
+from rayfl.data.tensors import to_tensor
+from rayfl.engine.client_updates import UpdateErrors
 from rayfl.engine.device import device_limits_explained
-from rayfl.engine.failed_update import UpdateErrors
+from rayfl.engine.plan.phase_plan import PhasePlan, scores_personal_models
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.slices import Slice
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
+from rayfl.engine.state.client_states import ClientStates
 from rayfl.errors import RayflError
 from rayfl.interruption import is_of_user_code
-from rayfl.local.client_state import ClientState
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext, UpdatePlan
-from rayfl.local.discrete_buffers import Values, on_device
-from rayfl.local.finite import all_finite
+from rayfl.local.client_state import ClientState, Values, on_device
+from rayfl.local.context import ClientContext, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.models.discrete import SentModel, split
-from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import Slice
-from rayfl.user_code import their_traceback
+from rayfl.models.tensors import SentModel, all_finite, split
+from rayfl.wording import their_traceback
 
 
 class HostEvaluation:

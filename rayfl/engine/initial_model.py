@@ -14,12 +14,12 @@ from rayfl.config.section import Named
 from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
-from rayfl.local.discrete_buffers import on_device
-from rayfl.models.building import build_module
-from rayfl.models.discrete import Discrete
+from rayfl.engine.plan.workload import InitialModel, Workload
+from rayfl.local.client_state import on_device
+from rayfl.models.construction import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
-from rayfl.planning.workload import InitialModel, Workload
+from rayfl.models.tensors import Discrete
 from rayfl.streams import torch_seed
 
 TORCH_GLOBALS = threading.RLock()

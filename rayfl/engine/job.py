@@ -8,23 +8,22 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Event
+from rayfl.engine.plan.devices import DeviceProfiles
+from rayfl.engine.plan.headline import Headline, comparable_phases, headline_of, metrics_key
+from rayfl.engine.plan.phase_plan import Protection, has_fresh_head
+from rayfl.engine.plan.sample_privacy import SamplePlan
+from rayfl.engine.plan.workload import Handover, InitialModel, Population, Workload
+from rayfl.engine.totals import Message
 from rayfl.errors import ScenarioError
-from rayfl.models.discrete import SentModel
-from rayfl.models.tensor_names import listed
-from rayfl.planning.client_mechanism import ClientPlan
-from rayfl.planning.device_profiles import DeviceProfiles
-from rayfl.planning.events import Event
-from rayfl.planning.headline import Headline, comparable_phases, headline_of, metrics_key
-from rayfl.planning.message import Message
-from rayfl.planning.phase_plan import Protection, has_fresh_head
-from rayfl.planning.workload import Handover, InitialModel, Population, Workload
-from rayfl.privacy.charges import Charges
-from rayfl.privacy.samples.planning import SamplePlan
-from rayfl.tasks.metrics.building import build_metrics
+from rayfl.models.tensors import SentModel, listed
+from rayfl.privacy.clients.mechanism import ClientPlan
+from rayfl.privacy.release_ledger import Charges
+from rayfl.tasks.metrics.construction import build_metrics
 
 if TYPE_CHECKING:
-    from rayfl.engine.run_snapshot import RunSnapshot
-    from rayfl.engine.state_store import StateStore
+    from rayfl.engine.state.snapshots import RunSnapshot
+    from rayfl.engine.state.state_store import StateStore
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,14 @@ from collections.abc import Generator, Sequence
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
-from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call
-from rayfl.engine.committed_rounds import CommittedRounds
+from rayfl.engine.backend import Backend, Call, Ref
+from rayfl.engine.events import Event
+from rayfl.engine.plan.phase_plan import PhasePlan, scores_personal_models
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.slices import slices_of_round
+from rayfl.engine.plan.workload import Population
+from rayfl.engine.state.committed_rounds import CommittedRounds
 from rayfl.engine.watchdog import Watchdog
-from rayfl.planning.events import Event
-from rayfl.planning.phase_plan import PhasePlan, scores_personal_models
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import slices_of_round
-from rayfl.planning.workload import Population
 
 
 class PendingEvaluations:

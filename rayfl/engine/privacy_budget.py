@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from rayfl.data.pools import pool_number
+from rayfl.data.held_out import pool_number
+from rayfl.engine.plan.cohort import candidates
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sample_accesses import PlannedUpdates, is_pool
+from rayfl.engine.plan.workload import Population
+from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
-from rayfl.planning.cohort import candidates
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.update_report import UpdateReport
-from rayfl.planning.workload import Population
-from rayfl.privacy.charges import Charges
-from rayfl.privacy.release_ledger import ChargedRound
-from rayfl.privacy.samples.accesses import Accesses, with_noise, without_noise
-from rayfl.privacy.samples.planned_updates import PlannedUpdates, is_pool
-from rayfl.privacy.samples.renyi_filter import RenyiFilter
+from rayfl.privacy.release_ledger import ChargedRound, Charges
+from rayfl.privacy.samples.calibration import Accesses, with_noise, without_noise
+from rayfl.privacy.samples.rdp import RenyiFilter
 
 BUDGET, SAMPLES, CLIENTS = "local.dp.max_epsilon", "local.dp.target_epsilon", "dp.target_epsilon"
 

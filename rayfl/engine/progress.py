@@ -1,31 +1,85 @@
-"""A run's progress: the state that committed rounds leave with the scheduler, saved in and restored from snapshots."""
+"""A run's progress: the state that committed rounds leave with the scheduler, saved in and restored from snapshots.
+
+A committed round is reported with sums and means over its client updates.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
-from rayfl.engine.committed_rounds import CommittedRounds, KeptState
+from rayfl.engine.events import ClientScalars, RoundDone
+from rayfl.engine.plan.participation import VirtualClock
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sampling import Sampling, reported_scalars
+from rayfl.engine.plan.workload import Population
 from rayfl.engine.privacy_budget import PrivacyBudget
-from rayfl.engine.round_report import round_done
-from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.schedules.schedule import SubmittedRound
+from rayfl.engine.schedules.schedule import NobodyLeftError, SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
-from rayfl.engine.snapshotting import Complete
-from rayfl.engine.state_store import StoredState
-from rayfl.engine.submitting import NobodyLeftError
+from rayfl.engine.state.committed_rounds import CommittedRounds, KeptState
+from rayfl.engine.state.snapshots import Complete, RunSnapshot
+from rayfl.engine.state.state_store import StoredState
+from rayfl.engine.totals import Simulated, Traffic, UpdateReport
 from rayfl.errors import LostError, RayflError
-from rayfl.planning.events import RoundDone
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.sampling import Sampling
-from rayfl.planning.totals import Traffic
-from rayfl.planning.update_report import UpdateReport
-from rayfl.planning.virtual_clock import VirtualClock
-from rayfl.planning.workload import Population
+from rayfl.local.spending import SpendingByClient
+
+
+def round_done(
+    phase: str,
+    done: SubmittedRound,
+    reports: Sequence[UpdateReport],
+    server: Sequence[Mapping[str, float] | None],
+    traffic: Traffic,
+    seconds: float,
+    spent: SpendingByClient,
+    left_out: tuple[int, ...] | None,
+    simulated: Simulated | None,
+) -> RoundDone:
+    """Summarises a round.
+
+    Args:
+        phase: The phase's name.
+        done: The round.
+        reports: The hosts' reports on its client updates.
+        server: The scalars that the server's calls returned.
+        traffic: Total since the start of the run.
+        seconds: Time since the start of the run.
+        spent: Privacy that the round spent, by client.
+        left_out: Clients whose budget was exhausted; None in phases that leave no client out.
+        simulated: Total since the start of the run; None without [participation].
+    """
+    losses = [loss for report in reports for loss in report.losses.values()]
+    steps = sum(number for _, number in losses)
+    by_client = reported_scalars(reports)
+    means = {
+        name: math.fsum(values) / len(values)
+        for name in sorted({name for scalars in by_client.values() for name in scalars})
+        if (values := [scalars[name] for scalars in by_client.values() if name in scalars])
+    }
+    reported = {name: value for scalars in server for name, value in (scalars or {}).items()}
+    if left_out is not None:
+        reported |= {"left_out": float(len(left_out))}
+    reported |= done.scalars
+    return RoundDone(
+        phase=phase,
+        round=done.index.round,
+        round_in_phase=done.index.round_in_phase,
+        train_loss=math.fsum(total for total, _ in losses) / steps if steps else math.nan,
+        client_updates=sum(len(clients) for _, clients in done.assignments),
+        steps=steps,
+        traffic=traffic,
+        seconds=seconds,
+        scalars=means | reported,
+        client_scalars=tuple(ClientScalars(client, by_client[client]) for client in sorted(by_client)),
+        spent=spent,
+        left_out=left_out or (),
+        simulated=simulated,
+    )
 
 
 class Progress:

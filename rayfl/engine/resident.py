@@ -12,29 +12,24 @@ import torch
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
-from rayfl.engine.client_updates import ClientUpdates
-from rayfl.engine.evaluation_batches import evaluation_batches
-from rayfl.engine.executors.client_samples import ClientSamples
-from rayfl.engine.executors.executor import Executor
+from rayfl.engine.client_updates import ClientUpdates, UpdateErrors
+from rayfl.engine.device import TorchGenerators
+from rayfl.engine.executors.executor import ClientSamples, Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
-from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.initial_model import model_as_built
-from rayfl.engine.message_sizes import MessageSizes
-from rayfl.engine.scoring import Score, Scorer
-from rayfl.engine.torch_generators import TorchGenerators
+from rayfl.engine.plan.headline import headline_of
+from rayfl.engine.plan.message_sizes import MessageSizes
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.slices import Slice
+from rayfl.engine.plan.workload import Workload
+from rayfl.engine.scoring import Score, Scorer, evaluation_batches
 from rayfl.errors import DataError
-from rayfl.local.client_state import ClientState
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
-from rayfl.local.discrete_buffers import Values
+from rayfl.local.client_state import ClientState, Values
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate
-from rayfl.planning.headline import headline_of
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.slices import Slice
-from rayfl.planning.workload import Workload
-from rayfl.tasks.metrics.building import build_metrics
+from rayfl.tasks.metrics.construction import build_metrics
 
 T = TypeVar("T")
 

@@ -11,24 +11,28 @@ from typing import Any
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS, home
-from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call
+from rayfl.engine.backend import Backend, Call, Ref
+from rayfl.engine.events import BudgetSpent, Event, RoundSettled
 from rayfl.engine.pending_evaluations import PendingEvaluations
+from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.workload import Population
 from rayfl.engine.privacy_budget import Admission
 from rayfl.engine.progress import Progress
-from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.schedules.building import schedule_of
-from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-from rayfl.engine.snapshotting import Snapshotting
-from rayfl.engine.state_store import StateStore
-from rayfl.engine.submitting import NobodyLeftError, StoppedError, submitted
+from rayfl.engine.schedules.schedule import (
+    NobodyLeftError,
+    Schedule,
+    ScheduleContext,
+    StoppedError,
+    SubmittedRound,
+    schedule_of,
+    submitted,
+)
+from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
+from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import ResourceError
-from rayfl.planning.events import BudgetSpent, Event, RoundSettled
-from rayfl.planning.phase_plan import PhasePlan, plan_phases
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.workload import Population
-from rayfl.privacy.charges import Charges
+from rayfl.privacy.release_ledger import Charges
 
 
 @dataclass(frozen=True)

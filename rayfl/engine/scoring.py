@@ -1,4 +1,4 @@
-"""Scores models on slices of samples, and combines the scores."""
+"""Scores models on slices of samples, in batches with the views that the task reads, and combines the scores."""
 
 from __future__ import annotations
 
@@ -6,25 +6,28 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from rayfl.config.execution import NUMBER_OF_CLIENTS
+from rayfl.data.batches import BatchSource
 from rayfl.data.held_out import BANK
 from rayfl.engine.client_statistics import ClientStatistics
+from rayfl.engine.events import ClientScore, Evaluated
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.slices import Slice
 from rayfl.errors import RayflError
 from rayfl.interruption import is_of_user_code
-from rayfl.local.evaluation_batch import EvaluationBatch
-from rayfl.planning.events import ClientScore, Evaluated
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.slices import Slice
-from rayfl.tasks.metrics.bank_metric import BankMetric
-from rayfl.tasks.metrics.common_pool import hits_by_class
+from rayfl.local.batches import EvaluationBatch
+from rayfl.streams import stream
+from rayfl.tasks.metrics.features import BankMetric
 from rayfl.tasks.metrics.metric import Metric, State
-from rayfl.tasks.metrics.over_clients import number_defined, over_clients
+from rayfl.tasks.metrics.over_clients import hits_by_class, number_defined, over_clients
 from rayfl.tasks.task import Task
-from rayfl.user_code import their_traceback
+from rayfl.wording import their_traceback
 
 
 @dataclass(frozen=True)
@@ -187,3 +190,32 @@ def _samples_in_words(scores: Sequence[Score]) -> str:
 
 def _personalized(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {f"personalized_{name}": value for name, value in values.items() if name != "loss"}
+
+
+def evaluation_batches(
+    source: BatchSource, module: nn.Module, task: Task, part: Slice, size: int, seed: int
+) -> Iterator[EvaluationBatch]:
+    """Yields the batches of a slice.
+
+    Args:
+        source: Source of the samples.
+        module: The evaluated network.
+        task: The task, which sets the number of views.
+        part: The slice.
+        size: Number of samples per batch.
+        seed: The data's seed. Together with a sample's set and batch it determines the sample's views, which are
+            therefore the same in every round and on any host.
+    """
+    for first in range(part.start, part.stop, size):
+        rows = slice(first, min(first + size, part.stop))
+        x, y = source.batch(part.set, rows)
+        yield EvaluationBatch(module, x, y, tuple(_views(source, task, part.set, rows, seed)))
+
+
+def _views(source: BatchSource, task: Task, name: str, rows: slice, seed: int) -> list[Any]:
+    if not task.evaluation_views:
+        return []
+    purpose, places = f"evaluation view of {name}", np.arange(rows.start, rows.stop)
+    rngs = [stream(seed, purpose, view, rows.start, rows.stop) for view in range(task.evaluation_views)]
+    ((views, _),) = source.training_views(places, len(places), rngs, name=name)
+    return views

@@ -10,14 +10,13 @@ import numpy as np
 from rayfl.algorithms.exchange import Exchange
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.phase_plan import Protection, has_fresh_head, plan_phases
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.workload import InitialModel
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
-from rayfl.engine.snapshot_writer import SnapshotWriter
-from rayfl.engine.state_store import StateStore, Stored
-from rayfl.models.discrete import Discrete, SentModel, copied, for_storage, joined, split, taken_from
-from rayfl.planning.phase_plan import Protection, has_fresh_head, plan_phases
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.workload import InitialModel
+from rayfl.engine.state.state_store import SnapshotWriter, StateStore, Stored
+from rayfl.models.tensors import Discrete, SentModel, copied, for_storage, joined, split, taken_from
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""

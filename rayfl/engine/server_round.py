@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.eval_model import Trained
 from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answers, Exchange
+from rayfl.algorithms.round_results import Trained
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.algorithms.server_training import followed_by_training
+from rayfl.algorithms.wrappers import followed_by_training
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.reduction import HostAnswers, counted_from, of_largest, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.interruption import is_of_user_code
-from rayfl.models.discrete import copied
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.round_index import RoundIndex
-from rayfl.privacy.clients.noised_sums import bound_of, noised
+from rayfl.models.tensors import copied
+from rayfl.privacy.clients.mechanism import bound_of, noised
 from rayfl.streams import stream
-from rayfl.user_code import their_traceback
+from rayfl.wording import their_traceback
 
 
 class ServerRound:

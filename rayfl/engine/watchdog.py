@@ -7,10 +7,9 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call
+from rayfl.engine.backend import Backend, Call, Ref
+from rayfl.engine.events import Event, Waiting
 from rayfl.errors import LostError, ResourceError
-from rayfl.planning.events import Event, Waiting
 
 SILENCE_FACTOR = 10.0
 """The watchdog gives up after this many times the phase's longest silence before an answer."""

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from rayfl.local.batches import EvaluationBatch, TrainingBatch, TrainingStep
     from rayfl.local.client_state import ClientState
-    from rayfl.local.client_streams import ClientStreams
-    from rayfl.local.context import ClientContext
-    from rayfl.local.data_view import DataView
-    from rayfl.local.evaluation_batch import EvaluationBatch
-    from rayfl.local.features import features_and_outputs
+    from rayfl.local.context import ClientContext, ClientStreams
     from rayfl.local.queries import (
+        DataView,
         Features,
         Gradient,
         HessianVectorProduct,
@@ -24,8 +22,7 @@ if TYPE_CHECKING:
         Rehearsal,
     )
     from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
-    from rayfl.local.training_batch import TrainingBatch
-    from rayfl.local.training_step import TrainingStep
+    from rayfl.models.feature_layer import features_and_outputs
 
 __all__ = [
     "Affine",
@@ -54,10 +51,10 @@ _HOMES = {
     "Affine": "rayfl.local.requests",
     "ClientContext": "rayfl.local.context",
     "ClientState": "rayfl.local.client_state",
-    "ClientStreams": "rayfl.local.client_streams",
+    "ClientStreams": "rayfl.local.context",
     "ClientUpdate": "rayfl.local.requests",
-    "DataView": "rayfl.local.data_view",
-    "EvaluationBatch": "rayfl.local.evaluation_batch",
+    "DataView": "rayfl.local.queries",
+    "EvaluationBatch": "rayfl.local.batches",
     "Features": "rayfl.local.queries",
     "Gradient": "rayfl.local.queries",
     "HessianVectorProduct": "rayfl.local.queries",
@@ -68,9 +65,9 @@ _HOMES = {
     "LossTerm": "rayfl.local.requests",
     "Outputs": "rayfl.local.queries",
     "Rehearsal": "rayfl.local.queries",
-    "TrainingBatch": "rayfl.local.training_batch",
-    "TrainingStep": "rayfl.local.training_step",
-    "features_and_outputs": "rayfl.local.features",
+    "TrainingBatch": "rayfl.local.batches",
+    "TrainingStep": "rayfl.local.batches",
+    "features_and_outputs": "rayfl.models.feature_layer",
 }
 
 __getattr__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""The view that an algorithm has of a client during a client update."""
+"""The view that an algorithm has of a client during a client update, with the client's random streams."""
 
 from __future__ import annotations
 
@@ -16,19 +16,55 @@ from torch import nn
 
 from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
-from rayfl.local.client_state import ClientState
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.data_view import DataView
-from rayfl.local.discrete_buffers import DiscreteBuffers
+from rayfl.local.client_state import ClientState, DiscreteBuffers
 from rayfl.local.draws import drawn
-from rayfl.local.features import features_and_outputs
-from rayfl.local.rates import rates
+from rayfl.local.queries import DataView
 from rayfl.local.requests import LocalTraining
 from rayfl.local.spending import Mechanism
-from rayfl.local.steps import effective_steps, other_length, update_steps
+from rayfl.local.steps import effective_steps, other_length, rates, update_steps
+from rayfl.models.feature_layer import features_and_outputs
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensor_names import followed
-from rayfl.streams import client_torch_seed
+from rayfl.models.tensors import followed
+from rayfl.streams import client_stream, client_torch_seed
+
+
+@dataclass(frozen=True)
+class ClientStreams:
+    """Keys of a client's random streams in one exchange; an algorithm reads it as `ClientContext.streams`.
+
+    Attributes:
+        seed: The scenario's seed.
+        phase: Position of the phase, from 0.
+        round: Position of the round within the scenario, from 1.
+        exchange: Position of the exchange within its round, from 0.
+        client: The client's number.
+
+    Example:
+        >>> from rayfl.local import ClientStreams
+        >>> streams = ClientStreams(seed=0, phase=0, round=1, exchange=0, client=7)
+        >>> first, again = streams.numpy("my noise"), streams.numpy("my noise")
+        >>> bool((first.random(3) == again.random(3)).all())
+        True
+    """
+
+    seed: int
+    phase: int
+    round: int
+    exchange: int
+    client: int
+
+    def numpy(self, purpose: str, request: int = 0) -> np.random.Generator:
+        """Returns a NumPy generator for a purpose.
+
+        Args:
+            purpose: A name for what is drawn; other names give independent streams.
+            request: Counts the requests with this purpose in the exchange, from 0.
+        """
+        return client_stream(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
+
+    def torch_seed(self, purpose: str, request: int = 0) -> int:
+        """Returns a 63-bit seed for PyTorch's generators; arguments as for `numpy`."""
+        return client_torch_seed(self.seed, purpose, self.phase, self.round, self.client, self.exchange, request)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from rayfl.config.defaults import with_defaults
+from rayfl.config.component import with_defaults
 from rayfl.config.local import Local
+from rayfl.config.registry import Registry, asks_for, check_options
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
-from rayfl.registry import Registry, asks_for, check_options
-from rayfl.user_code import report_as_theirs
+from rayfl.wording import report_as_theirs
 
 optimizers = Registry(
     "optimizer",

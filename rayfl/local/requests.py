@@ -1,14 +1,15 @@
-"""Requests that an algorithm makes of a client, as data; the worker's executor decides how to compute them.
+"""Requests that an algorithm makes of a client, as data, and the objective that training minimises.
 
-A client update is a generator: it yields requests, receives a copy of each result, and returns its answer. The results
-belong to the algorithm, which may keep or modify them. Requests that do not train are in `rayfl.local.queries`.
+The worker's executor decides how to compute them. A client update is a generator: it yields requests, receives a copy
+of each result, and returns its answer. The results belong to the algorithm, which may keep or modify them. Requests
+that do not train are in `rayfl.local.queries`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rayfl.errors import ScenarioError
 from rayfl.local.queries import (
@@ -27,9 +28,36 @@ if TYPE_CHECKING:
     import torch
 
     from rayfl.config.local import Train
-    from rayfl.local.data_view import DataView
-    from rayfl.local.training_batch import TrainingBatch
-    from rayfl.local.training_step import TrainingStep
+    from rayfl.local.batches import TrainingBatch, TrainingStep
+    from rayfl.local.queries import DataView
+
+
+Reduction = Literal["mean", "sum", "none"]
+"""How a loss is reduced: `mean` or `sum` over the batch, or `none` for one value per sample.
+
+You receive it as the argument `reduction` of `Task.loss`.
+"""
+
+
+class Objective(Protocol):
+    """The part of `rayfl.tasks.Task` that training reads; `Task` documents each method."""
+
+    @property
+    def reads_features(self) -> bool: ...
+
+    def objective(self, batch: TrainingBatch) -> torch.Tensor: ...
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor: ...
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor | int: ...
+
+    def divisor(self, targets: torch.Tensor) -> torch.Tensor | int: ...
+
+
+def nonzero(total: torch.Tensor | int) -> torch.Tensor | int:
+    """Returns the total, with 0 replaced by 1, without synchronising with the GPU."""
+    return total + (total == 0)
+
 
 T = TypeVar("T")
 

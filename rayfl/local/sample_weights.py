@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rayfl.config.defaults import with_defaults
+from rayfl.config.component import with_defaults
 from rayfl.config.local import Local
+from rayfl.config.registry import Registry, call_with_options
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
-from rayfl.registry import Registry, call_with_options
 
 weightings = Registry("weighting of samples", {"inverse_frequency": "rayfl.local.sample_weights:inverse_frequency"})
 

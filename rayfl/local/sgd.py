@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from rayfl.config.local import Local
 from rayfl.errors import DivergenceError
+from rayfl.local.batches import TrainingBatch, TrainingStep
 from rayfl.local.context import ClientContext
-from rayfl.local.finite import all_finite
-from rayfl.local.objective import Objective, nonzero
-from rayfl.local.peekable_iterator import PeekableIterator
-from rayfl.local.requests import LocalTraining
+from rayfl.local.requests import LocalTraining, Objective, nonzero
 from rayfl.local.stepping import Stepping, stepping
-from rayfl.local.training_batch import TrainingBatch
 from rayfl.local.training_plan import TrainingPlan
-from rayfl.local.training_step import TrainingStep
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode
+from rayfl.models.tensors import all_finite
+
+T = TypeVar("T")
+
+
+class PeekableIterator(Iterator[T], Generic[T]):
+    """Yields the items of another iterator, in order."""
+
+    def __init__(self, items: Iterator[T]) -> None:
+        self._items = items
+        self._seen: deque[T] = deque()
+
+    def __next__(self) -> T:
+        return self._seen.popleft() if self._seen else next(self._items)
+
+    def peek(self, number: int) -> list[T]:
+        """Returns the next `number` items, or as many as remain, without consuming them."""
+        self._seen.extend(islice(self._items, max(number - len(self._seen), 0)))
+        return list(islice(self._seen, max(number, 0)))
+
+    def drop(self, number: int) -> None:
+        """Discards the next `number` items, or as many as remain."""
+        for _ in islice(self, number):
+            pass
+
 
 Batches = PeekableIterator[tuple[Any, ...]]
 """Inputs, labels, and further views of the inputs, batch by batch."""

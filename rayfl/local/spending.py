@@ -28,7 +28,7 @@ Spending = Mapping[Mechanism, int]
 
 SpendingByClient = Mapping[int, Spending]
 """Privacy spent by each client in a round or in the run so far; a pool of samples also has a number (see
-`rayfl.data.pools`)."""
+`rayfl.data.held_out`)."""
 
 
 class PrivacyAccounts:

@@ -1,10 +1,15 @@
-"""The number of steps of a client update; it depends only on the number of samples, so it can be planned with."""
+"""The steps of a client update: their number and sizes, and their learning rates.
+
+Both depend only on `local` and the number of samples, so they can be planned with. The schedules of learning rates also
+serve the rounds of a phase.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from rayfl.config.local import Local
+from rayfl.config.local import Local, Rates
 
 
 def step_size(local: Local, num_samples: int) -> int:
@@ -68,3 +73,23 @@ def effective_steps(rates: Sequence[float], momentum: float) -> float:
     if all(rate == 1.0 for rate in rates):
         return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
     return sum(rate * (1 - momentum**step) / (1 - momentum) for step, rate in enumerate(rates, start=1))
+
+
+def rates(schedule: Rates, steps: int) -> list[float]:
+    """Returns the learning rate of every step relative to the base rate; `Rates` has the formulas."""
+    return [rate_at(schedule, step, steps) for step in range(1, steps + 1)]
+
+
+def rate_at(schedule: Rates, step: int, steps: int) -> float:
+    """Returns the rate of one of several steps, counted from 1; in (0, 1], since the last step precedes `final`."""
+    warmup = schedule.warmup if isinstance(schedule.warmup, int) else round(schedule.warmup * steps)
+    if step <= warmup:
+        return step / (warmup + 1)
+    done = (step - warmup - 1) / (steps - warmup)
+    match schedule.name:
+        case "constant":
+            return 1.0
+        case "cosine":
+            return schedule.final + (1 - schedule.final) * (1 + math.cos(math.pi * done)) / 2
+        case "linear":
+            return 1 - (1 - schedule.final) * done

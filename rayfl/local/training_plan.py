@@ -1,18 +1,220 @@
-"""The steps of one client update, known before it starts."""
+"""What trains at which step of a client update, known before it starts.
+
+All of the network, its head, its body, or some modules (`train`); under gradual unfreezing, more modules from step to
+step: Kao et al., "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", alg. 1.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import groupby
 
 from torch import nn
 
-from rayfl.config.local import Local
+from rayfl.config.local import Local, Train, Unfreezing
+from rayfl.config.registry import nearest
 from rayfl.errors import ScenarioError
-from rayfl.local.rates import rates
-from rayfl.local.selection import Selection
-from rayfl.local.steps import batches_of_steps
-from rayfl.local.unfreezing import training_stages
+from rayfl.local.steps import batches_of_steps, rates
+from rayfl.models.feature_layer import head_of, undeclared
+from rayfl.models.network import Network
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Tensors that may change in a client update.
+
+    Attributes:
+        tensors: Names of the parameters that train and of the buffers that are updated. A tied parameter is included
+            with all of its names or with none.
+        frozen: Names of the outermost modules in which nothing trains; they compute in evaluation mode.
+    """
+
+    tensors: frozenset[str]
+    frozen: tuple[str, ...]
+
+
+def select(chosen: Sequence[Train], network: nn.Module) -> Selection | None:
+    """Combines several restrictions on what trains.
+
+    A tied parameter trains if any module that holds it does. A module without its own parameters and buffers (dropout)
+    is frozen with the module that contains it, never by itself.
+
+    Args:
+        chosen: The restrictions, such as those of the algorithm and of the phase.
+        network: The network.
+
+    Returns:
+        None if everything trains.
+
+    Raises:
+        ScenarioError: The network declares no feature layer or has no such module, its head is tied to its body, or
+            nothing is left to train.
+    """
+    restrictions = [one for one in chosen if one != "all"]
+    if not restrictions:
+        return None
+    kind, held = type(network).__name__, _held(network)
+    left = set.intersection(*(_chosen(one, network, held) for one in restrictions))
+    ties = _ties(network)
+    left = {name for tie in ties for name in tie if left.intersection(tie)} | left
+    if not any(parameter.requires_grad for name, parameter in network.named_parameters() if name in left):
+        both = " and ".join(f"train = {_shown(one)}" for one in restrictions)
+        raise ScenarioError(f"train: model {kind} has no parameters left to train with {both}")
+    frozen = _modules_around(held) - _modules_around(left)
+    outermost = (name for name in frozen if name.rpartition(".")[0] not in frozen)
+    return Selection(frozenset(left), tuple(sorted(outermost)))
+
+
+def _chosen(train: Train, network: nn.Module, held: Sequence[str]) -> set[str]:
+    kind = type(network).__name__
+    if isinstance(train, tuple):
+        return set().union(*(_within(module, network, held) for module in train))
+    layer = head_of(network)
+    if layer is None:
+        raise ScenarioError(f"train: {undeclared(network)}; or give names of modules")
+    head = {name for name in held if name.startswith(f"{layer}.")}
+    for tie in _ties(network):
+        inside = [name for name in tie if name in head]
+        if 0 < len(inside) < len(tie):
+            outside = next(name for name in tie if name not in head)
+            raise ScenarioError(
+                f"train: the head of model {kind} cannot be cut off: '{inside[0]}' and '{outside}' are one tensor "
+                "(tied weights); give names of modules"
+            )
+    return head if train == "head" else set(held) - head
+
+
+def _within(module: str, network: nn.Module, held: Sequence[str]) -> set[str]:
+    known = [name for name, _ in network.named_modules() if name]
+    if module not in known:
+        raise ScenarioError(f"train: model {type(network).__name__} has no module '{module}'; {nearest(module, known)}")
+    inside = {name for name in held if name.startswith(f"{module}.")}
+    if not any(parameter.requires_grad for parameter in network.get_submodule(module).parameters()):
+        raise ScenarioError(f"train: module '{module}' of model {type(network).__name__} has no parameters to train")
+    return inside
+
+
+def _held(network: nn.Module) -> list[str]:
+    parameters = network.named_parameters(remove_duplicate=False)
+    buffers = network.named_buffers(remove_duplicate=False)
+    return [name for name, _ in (*parameters, *buffers)]
+
+
+def _ties(network: nn.Module) -> list[list[str]]:
+    """The names of every parameter that has several names."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in network.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [tie for tie in names.values() if len(tie) > 1]
+
+
+def _modules_around(tensors: Iterable[str]) -> set[str]:
+    """The names of all modules that contain the tensors, at any depth, except the network itself."""
+    around = set()
+    for name in tensors:
+        while name := name.rpartition(".")[0]:
+            around.add(name)
+    return around
+
+
+def _shown(train: Train) -> str:
+    return f"'{train}'" if isinstance(train, str) else str(list(train))
+
+
+def training_stages(
+    local: Local, selection: Selection | None, network: nn.Module, steps: int
+) -> list[tuple[int, frozenset[str] | None]]:
+    """Divides a client update into stages, in each of which a fixed set of parameters trains.
+
+    Args:
+        local: Options of local training.
+        selection: Tensors that may train; None for everything.
+        network: The network.
+        steps: Number of steps in the client update.
+
+    Returns:
+        For each stage, in order, its number of steps and the names of the tensors that train; None stands for all.
+
+    Raises:
+        ScenarioError: The network declares no ordered modules, or not the grouping asked for; or the client update is
+            too short for the `code` schedule.
+    """
+    if local.unfreeze is None:
+        return [(steps, selection.tensors if selection else None)]
+    units = trained_units(local.unfreeze, selection, network)
+    if len(units) == 1 and local.unfreeze.share:
+        raise ScenarioError("local.unfreeze: has no effect where a single unit trains; leave it out")
+    if local.unfreeze.order == "top_down":
+        units = units[::-1]
+    thawed = [thawed_units(local.unfreeze, step, steps, len(units)) for step in range(1, steps + 1)]
+    return [(sum(1 for _ in run), frozenset().union(*units[:count])) for count, run in groupby(thawed)]
+
+
+def thawed_units(unfreeze: Unfreezing, step: int, steps: int, units: int) -> int:
+    """The number of units m that train at one step of a client update.
+
+    With P = `unfreeze.share`, the `paper` schedule has m = min(M, ceil(k M / (P K))), and the `code` schedule
+    m = min(M, floor((k - 1) / phi) + 1) with phi = floor(P K / M). Both are computed with exact fractions, because the
+    floating-point product P K may fall just below an integer.
+
+    Args:
+        unfreeze: Options of gradual unfreezing.
+        step: k, counted from 1.
+        steps: K, the number of steps in the client update.
+        units: M, the number of units that can train.
+
+    Raises:
+        ScenarioError: phi is 0 although P is not.
+    """
+    window = Fraction(str(unfreeze.share)) * steps
+    if not window:
+        return units
+    if unfreeze.schedule == "paper":
+        return min(units, -(-step * units // window))
+    period = window // units
+    if not period:
+        raise ScenarioError(
+            f"local.unfreeze: with schedule = 'code' a share of {unfreeze.share} of {steps} steps is too short for "
+            f"{units} units; it must contain at least {units} steps"
+        )
+    return min(units, (step - 1) // period + 1)
+
+
+def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn.Module) -> list[frozenset[str]]:
+    """Returns the units that thaw one after another, from input to output, without parameters that never train.
+
+    Args:
+        unfreeze: Options of gradual unfreezing.
+        selection: Tensors that may train; None for everything.
+        network: The network.
+
+    Returns:
+        The names of each unit's parameters.
+
+    Raises:
+        ScenarioError: The network declares no ordered modules, or lacks the requested grouping.
+    """
+    kind = type(network).__name__
+    if not isinstance(network, Network):
+        raise ScenarioError(
+            f"model {kind}: unfreezing modules needs their order; derive it from rayfl.models.Network and "
+            "declare ordered_modules"
+        )
+    if unfreeze.units == "modules":
+        units: Sequence[tuple[str, ...]] = [(name,) for name in network.ordered_modules]
+    elif unfreeze.units in network.groupings:
+        units = network.groupings[unfreeze.units]
+    else:
+        known = ", ".join(f"'{name}'" for name in ("modules", *network.groupings))
+        raise ScenarioError(f"local.unfreeze.units: model {kind} has no units '{unfreeze.units}'; it has {known}")
+    names = [name for name, _ in network.named_parameters(remove_duplicate=False)]
+    left = [name for name in names if selection is None or name in selection.tensors]
+    tensors = (
+        frozenset(name for name in left if any(name.startswith(f"{module}.") for module in unit)) for unit in units
+    )
+    return [unit for unit in tensors if unit]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.frozen_copy import FrozenCopy, freeze
 from rayfl.models.layout import layout_of
 from rayfl.models.network import Network
-from rayfl.models.slot import Slot
+from rayfl.models.tensors import Slot
 from rayfl.models.transfer import same_values, transfer
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from types import TracebackType
 import torch
 from torch import nn
 
-from rayfl.models.slot import Slot
+from rayfl.models.tensors import Slot
 
 
 class FrozenCopy:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models.slot import Slot
+from rayfl.models.tensors import Slot
 
 
 def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models.tensor_names import followed
+from rayfl.models.tensors import followed
 
 
 class Network(nn.Module):

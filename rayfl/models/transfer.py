@@ -12,7 +12,7 @@ import torch
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.network import Network
-from rayfl.models.tensor_names import followed, listed, taken_over
+from rayfl.models.tensors import followed, listed, taken_over
 
 if TYPE_CHECKING:
     from rayfl.models.flat import FlatModel

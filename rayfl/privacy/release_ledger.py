@@ -222,3 +222,18 @@ def _damaged(path: Path, why: str) -> ResourceError:
         f"the ledger '{path}' is missing or damaged ({why}): without it, the run's releases are unknown, and "
         "the run cannot be resumed; restore the file, or leave the run as it ended"
     )
+
+
+@dataclass(frozen=True)
+class Charges:
+    """The account of releases.
+
+    Attributes:
+        ledger: The ledger in which every round is charged before it begins.
+        discarded: Rounds that were charged earlier but are no longer part of the run, such as repeated ones.
+        last_round: The last round that `phases.N.dp.target_epsilon` permits in addition to those; None for no limit.
+    """
+
+    ledger: ReleaseLedger
+    discarded: tuple[ChargedRound, ...] = ()
+    last_round: int | None = None

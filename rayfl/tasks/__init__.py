@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
-from rayfl.registry import Registry
 
 if TYPE_CHECKING:
-    from rayfl.local.objective import Reduction
-    from rayfl.tasks.classification import Classification
+    from rayfl.local.requests import Reduction
     from rayfl.tasks.metrics.metric import Metric
-    from rayfl.tasks.multilabel import Multilabel
-    from rayfl.tasks.next_symbol import NextSymbol
-    from rayfl.tasks.regression import Regression
-    from rayfl.tasks.segmentation import Segmentation
+    from rayfl.tasks.supervised import Classification, Multilabel, NextSymbol, Regression, Segmentation
     from rayfl.tasks.task import Task
 
 __all__ = [
@@ -29,13 +25,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Classification": "rayfl.tasks.classification",
+    "Classification": "rayfl.tasks.supervised",
     "Metric": "rayfl.tasks.metrics.metric",
-    "Multilabel": "rayfl.tasks.multilabel",
-    "NextSymbol": "rayfl.tasks.next_symbol",
-    "Reduction": "rayfl.local.objective",
-    "Regression": "rayfl.tasks.regression",
-    "Segmentation": "rayfl.tasks.segmentation",
+    "Multilabel": "rayfl.tasks.supervised",
+    "NextSymbol": "rayfl.tasks.supervised",
+    "Reduction": "rayfl.local.requests",
+    "Regression": "rayfl.tasks.supervised",
+    "Segmentation": "rayfl.tasks.supervised",
     "Task": "rayfl.tasks.task",
 }
 
@@ -44,13 +40,13 @@ __getattr__ = lazy_names(__name__, _HOMES)
 tasks = Registry(
     "task",
     {
-        "classification": "rayfl.tasks.classification:Classification",
-        "multilabel": "rayfl.tasks.multilabel:Multilabel",
-        "regression": "rayfl.tasks.regression:Regression",
-        "segmentation": "rayfl.tasks.segmentation:Segmentation",
-        "next_symbol": "rayfl.tasks.next_symbol:NextSymbol",
-        "simsiam": "rayfl.tasks.simsiam:SimSiam",
-        "orchestra": "rayfl.tasks.orchestra:Orchestra",
-        "moco": "rayfl.tasks.moco:MoCo",
+        "classification": "rayfl.tasks.supervised:Classification",
+        "multilabel": "rayfl.tasks.supervised:Multilabel",
+        "regression": "rayfl.tasks.supervised:Regression",
+        "segmentation": "rayfl.tasks.supervised:Segmentation",
+        "next_symbol": "rayfl.tasks.supervised:NextSymbol",
+        "simsiam": "rayfl.tasks.self_supervised:SimSiam",
+        "orchestra": "rayfl.tasks.self_supervised:Orchestra",
+        "moco": "rayfl.tasks.self_supervised:MoCo",
     },
 )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rayfl.config.defaults import with_defaults
+from rayfl.config.component import with_defaults
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
-from rayfl.tasks.building import build_task
-from rayfl.tasks.metrics.building import GIVEN, function_arguments, metric_label, metric_options, metric_target
+from rayfl.tasks.construction import build_task
+from rayfl.tasks.metrics.construction import GIVEN, function_arguments, metric_label, metric_options, metric_target
 from rayfl.tasks.task import Task
 
 

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from rayfl.component import Component
+from rayfl.config.component import Component
 from rayfl.config.section import Named
-from rayfl.data.checking import how_to_number
+from rayfl.data.checks import how_to_number
 from rayfl.errors import DataError
-from rayfl.local.objective import nonzero
+from rayfl.local.requests import nonzero
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
     from rayfl.config.local import Local
+    from rayfl.local.batches import EvaluationBatch, TrainingBatch
     from rayfl.local.context import ClientContext
-    from rayfl.local.evaluation_batch import EvaluationBatch
-    from rayfl.local.objective import Reduction
+    from rayfl.local.requests import Reduction
     from rayfl.local.state import Declaration
-    from rayfl.local.training_batch import TrainingBatch
 
 Kind = Literal["multiclass", "multilabel"]
 """A kind of classification, in the terms of torchmetrics."""

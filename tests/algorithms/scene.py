@@ -18,7 +18,7 @@ from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Sha
 from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from rayfl.streams import torch_seed
 from tests.engine.scenes import run_on_hosts
 

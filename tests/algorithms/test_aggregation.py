@@ -15,8 +15,8 @@ from rayfl.algorithms import updates as updates_module
 from rayfl.algorithms.aggregation import Aggregation, GeometricMedian, Krum, Mean, Median, TrimmedMean
 from rayfl.algorithms.exchange import Answers
 from rayfl.algorithms.updates import Updates
+from rayfl.engine.events import RoundDone
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, rounds, sizes
 from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared, trained
 from tests.engine.scenes import run_on_hosts

@@ -13,7 +13,7 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.perfedavg import PerFedAvg
 from rayfl.errors import ScenarioError
 from rayfl.local import TrainingBatch
-from rayfl.tasks.classification import Classification
+from rayfl.tasks.supervised import Classification
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 
 FOREIGN = "tests.user_code:Linear"

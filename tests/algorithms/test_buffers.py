@@ -11,9 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rayfl.engine.events import RoundDone
+from rayfl.engine.totals import Traffic
 from rayfl.models.network import Network
-from rayfl.planning.events import RoundDone
-from rayfl.planning.totals import Traffic
 from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, prepared

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms.presets import PRESETS
+from rayfl.algorithms.construction import PRESETS
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.algorithms.reference import (
     Vector,
     assert_equal_and_unlike,

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rayfl.data.store import ShardStore
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError, ScenarioError
-from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
     MODULE_OF,

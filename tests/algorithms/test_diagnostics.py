@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of

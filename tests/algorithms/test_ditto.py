@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.state_store import MemoryStore
-from rayfl.planning.events import RoundDone
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared

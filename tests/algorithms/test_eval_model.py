@@ -14,10 +14,10 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.penalty import Penalty
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError, RayflError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.planning.events import RoundDone
 from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
 from tests.engine.scenes import run_on_hosts
 

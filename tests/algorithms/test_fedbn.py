@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, Setting, prepared
 from tests.algorithms.test_buffers import LOCAL, NormNet, _network

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from rayfl.algorithms.feddecorr import Decorrelation
+from rayfl.algorithms.penalty import Decorrelation
 from tests.algorithms.reference import (
     Vector,
     assert_equal,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from rayfl.planning.events import RoundDone
+from rayfl.engine.events import RoundDone
 from tests.algorithms.reference import (
     PlainUpdate,
     Vector,

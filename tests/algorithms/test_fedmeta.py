@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.state_store import MemoryStore
-from rayfl.planning.events import RoundDone
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
     PlainUpdate,
@@ -149,5 +149,5 @@ def test_the_exact_gradient_is_the_default_and_that_of_maml() -> None:
 
 @pytest.mark.parametrize("variant", ["maml", "meta_sgd"])
 def test_losses_are_taken_in_pieces_where_there_are_many_samples(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rayfl.engine.executors.executor.SAMPLES_AT_ONCE", 3)
     assert_equal(fedmeta_of(PLAIN, variant=variant), fedmeta(PLAIN, variant)[0], PLAIN)

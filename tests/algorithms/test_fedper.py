@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import MODULE_OF, PlainUpdate, Vector, assert_equal, distance, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, prepared
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of

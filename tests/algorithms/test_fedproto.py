@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.planning.events import RoundDone
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, cross_entropy, distance, forward, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, PLAIN, SECOND, Setting, prepared
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of

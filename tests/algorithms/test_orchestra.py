@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
-from rayfl.algorithms.sinkhorn import sinkhorn
+from rayfl.algorithms.orchestra import sinkhorn
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
-from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientStreams
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.views_scene import VIEWS, views
 

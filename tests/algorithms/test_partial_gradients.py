@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from rayfl.planning.events import Evaluated
+from rayfl.engine.events import Evaluated
 from rayfl.streams import client_stream
 from tests.algorithms.reference import MODULE_OF, PlainUpdate, Vector, assert_equal_and_unlike, rounds
 from tests.algorithms.scene import CLASSES, PLAIN, RATE, SEED, Setting, TanhNet, prepared, trained

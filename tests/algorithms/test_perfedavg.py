@@ -10,10 +10,10 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.perfedavg import PerFedAvg
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
-from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
     PlainUpdate,

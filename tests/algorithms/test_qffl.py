@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from rayfl.data.dataset import Dataset
-from rayfl.planning.events import RoundDone
-from rayfl.tasks.classification import Classification
+from rayfl.engine.events import RoundDone
+from rayfl.tasks.supervised import Classification
 from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, mean, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, FULL, LOUD, PLAIN, Setting, TanhNet, people, prepared, trained
 from tests.engine.scenes import run_on_hosts
@@ -67,7 +67,7 @@ def test_with_q_zero_qfedavg_is_the_plain_mean_of_local_models() -> None:
 
 
 def test_losses_are_means_over_all_samples_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rayfl.engine.executors.executor.SAMPLES_AT_ONCE", 3)
     assert_equal(trained({"name": "qfedavg", "q": 2.0}, PLAIN), qffl(PLAIN, 2.0), PLAIN)
     assert_equal(trained({"name": "qfedsgd", "q": 2.0}, supported(PLAIN)), qffl(PLAIN, 2.0, gradients=True), PLAIN)
 

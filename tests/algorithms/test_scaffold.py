@@ -82,7 +82,7 @@ def test_where_the_correction_enters_matters_with_momentum_or_clipping(local: di
 
 def test_the_full_gradient_of_option_one_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of different sizes, so that a mean of their means would be wrong."""
-    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", 3)
+    monkeypatch.setattr("rayfl.engine.executors.executor.SAMPLES_AT_ONCE", 3)
     ours = trained({"name": "scaffold", "option": "I"}, PLAIN)
     assert_equal_and_unlike(ours, scaffold(PLAIN, "I"), scaffold(PLAIN, "II"), PLAIN)
 

@@ -14,12 +14,11 @@ from torch import nn
 from rayfl.algorithms import Answer, Exchange, FedAvg
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.batches import TrainingBatch, TrainingStep
 from rayfl.local.requests import LocalTraining
 from rayfl.local.state import Declaration
-from rayfl.local.training_batch import TrainingBatch
-from rayfl.local.training_step import TrainingStep
 from rayfl.models.flat import FlatModel
-from rayfl.tasks.classification import Classification
+from rayfl.tasks.supervised import Classification
 from tests.algorithms.reference import (
     Vector,
     assert_equal_and_unlike,

@@ -13,10 +13,10 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
-from rayfl.planning.events import RoundDone
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, linear, mean, rounds
 from tests.algorithms.scene import PLAIN, SEED, prepared

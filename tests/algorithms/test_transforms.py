@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from rayfl.algorithms.transforms import AnswerTransform, Encoded, Quantize, TopK, answer_transforms
-from rayfl.component import build_component
+from rayfl.config.component import build_component
+from rayfl.engine.events import RoundDone
+from rayfl.engine.totals import Traffic
 from rayfl.errors import ScenarioError
 from rayfl.local.client_state import ClientState
 from rayfl.local.context import ClientContext
-from rayfl.planning.events import RoundDone
-from rayfl.planning.totals import Traffic
 from tests.algorithms.scene import EVERYTHING, PLAIN, SIZES, prepared
 from tests.algorithms.test_eval_model import SEEN
 from tests.engine.scenes import run_on_hosts

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.result import Result
+from rayfl.runs.result import Result
 
 LOCAL: dict[str, Any] = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
 RELAY: dict[str, Any] = {"name": "cyclic", "schedule": "relay", "rounds": 2, "cohort": 3, "local": LOCAL}

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from rayfl.callbacks.best_model import BestModel
-from rayfl.callbacks.building import check_ranking_metrics
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.callbacks.early_stopping import EarlyStopping
+from rayfl.callbacks.model_files import BestModel
+from rayfl.callbacks.ranking import EarlyStopping
+from rayfl.callbacks.selection import check_ranking_metrics
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.job import Job
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.planning.events import Evaluated, RoundDone
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.callbacks.scene import PLAIN, RELAY, Diary, Faulty, model_of, run, tables
 from tests.replay import recorded, replayed
 

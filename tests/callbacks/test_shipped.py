@@ -13,16 +13,15 @@ import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from rayfl.callbacks.best_model import BestModel
 from rayfl.callbacks.callback import RunSoFar
-from rayfl.callbacks.early_stopping import EarlyStopping
-from rayfl.callbacks.periodic_model import PeriodicModel
+from rayfl.callbacks.model_files import BestModel, PeriodicModel
+from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Evaluated, RoundSettled
+from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import Evaluated, RoundSettled
-from rayfl.planning.headline import Headline
-from rayfl.preparation import prepare
-from rayfl.result import Result
+from rayfl.runs.preparation import prepare
+from rayfl.runs.result import Result
 from tests.callbacks.scene import PLAIN, model_of, run, same, tables
 from tests.replay import recorded, replayed
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.engine.run_snapshot import RunSnapshot
+from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.scheduler import Scheduler
-from rayfl.engine.state_store import MemoryStore
-from rayfl.planning.events import Evaluated, Event, RoundDone, RoundSettled
+from rayfl.engine.state.snapshots import RunSnapshot
+from rayfl.engine.state.state_store import MemoryStore
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model_of, run, same, tables
 from tests.engine.scenes import cast, prepared, snapshot_of, without_clock
 

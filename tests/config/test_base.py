@@ -9,7 +9,7 @@ import pytest
 
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.data import Normalization
-from rayfl.config.loading import read_scenario
+from rayfl.config.loader import read_scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import tomli_w
 
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import Scenario
-from rayfl.grid.schema import load_grid
-from rayfl.start.chain import starts_of
+from rayfl.runs.start_chain import starts_of
+from rayfl.studies.grid.schema import load_grid
 
 TINY: dict[str, Any] = {
     "data": {"name": "npz_file", "clients": 2},

@@ -10,20 +10,19 @@ from collections.abc import Iterator
 import pytest
 from pydantic import BaseModel
 
-from rayfl.config.descriptions import descriptions, own_descriptions
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Named, Section
+from rayfl.config.section import Named, Section, descriptions, own_descriptions
 from rayfl.config.validation import annotation_at
 
 
 def sections() -> list[type[BaseModel]]:
-    for package in ("rayfl.config", "rayfl.grid"):
+    for package in ("rayfl.config", "rayfl.studies.grid"):
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             if module.name != "__main__":
                 importlib.import_module(f"{package}.{module.name}")
-    found = {kind for kind in derived(Section) if kind.__module__.startswith(("rayfl.config.", "rayfl.grid."))}
+    found = {kind for kind in derived(Section) if kind.__module__.startswith(("rayfl.config.", "rayfl.studies.grid."))}
     return sorted([*found, Named], key=lambda kind: kind.__qualname__)
 
 

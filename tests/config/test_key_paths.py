@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rayfl.config.key_paths import written_path
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
+from rayfl.config.validation import written_path
 from rayfl.errors import ScenarioError
 
 DATA: dict[str, Any] = {"data": {"name": "femnist"}, "model": "lenet5"}

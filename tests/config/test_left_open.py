@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.errors import ScenarioError
 
 PRIVATE: dict[str, Any] = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import rayfl
-from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.config import Scenario, find_scenarios, load_scenario
-from rayfl.config.loading import read_scenario
+from rayfl.config.loader import read_scenario
 from rayfl.errors import ScenarioError
 
 TABLES: dict[str, Any] = {

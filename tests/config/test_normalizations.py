@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rayfl.config import load_scenario
-from rayfl.config.normalizations import NORMALIZATIONS
+from rayfl.config.data import NORMALIZATIONS
 from rayfl.errors import ScenarioError
 
 

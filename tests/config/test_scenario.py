@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.cohort import Bernoulli, BySize, Explicit
 from rayfl.config.data import Data, Normalization

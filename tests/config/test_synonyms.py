@@ -7,14 +7,14 @@ import pytest
 from rayfl.algorithms.penalty import penalties
 from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Resources
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase
 from rayfl.config.privacy import SampleDP
+from rayfl.config.registry import nearest
 from rayfl.config.scenario import Scenario
+from rayfl.config.synonyms import MEANT
 from rayfl.errors import ScenarioError
-from rayfl.registry import nearest
-from rayfl.synonyms import MEANT
 
 SCHEMAS = (Scenario, ParallelPhase, Local, SampleDP, Data, Evaluation, Resources)
 

@@ -8,12 +8,11 @@ from typing import Any
 import pydantic
 import pytest
 
-from rayfl.algorithms.building import with_algorithm_defaults
+from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
-from rayfl.config.renamed import RENAMED
-from rayfl.config.validation import annotation_at
+from rayfl.config.validation import RENAMED, annotation_at
 from rayfl.errors import ScenarioError
 
 TABLES: dict[str, Any] = {

@@ -12,28 +12,28 @@ from pydantic import BaseModel, TypeAdapter
 
 from rayfl.algorithms import algorithms
 from rayfl.algorithms.aggregation import aggregations
+from rayfl.algorithms.construction import PRESETS
 from rayfl.algorithms.fedopt import server_optimizers
 from rayfl.algorithms.penalty import penalties
-from rayfl.algorithms.presets import PRESETS
 from rayfl.algorithms.sampler import samplers
 from rayfl.algorithms.transforms import answer_transforms
-from rayfl.analysis.analysis import Analysis, analyses
 from rayfl.callbacks import callbacks
-from rayfl.component import build_component
 from rayfl.config import Scenario, load_scenario
+from rayfl.config.component import build_component
 from rayfl.config.phase import config_of
-from rayfl.engine.schedules.building import schedules
+from rayfl.config.registry import Registry
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.defaults import GIVEN_TO_SOURCES
-from rayfl.data.partition.applying import GIVEN as GIVEN_TO_PARTITIONERS
+from rayfl.data.partition.split import GIVEN as GIVEN_TO_PARTITIONERS
+from rayfl.data.section import GIVEN_TO_SOURCES
+from rayfl.engine.schedules.schedule import schedules
 from rayfl.local.optimizers import NOT_HERE, REFUSED, optimizers
 from rayfl.local.sample_weights import weightings
 from rayfl.models import models
-from rayfl.registry import Registry
-from rayfl.resolution import resolve
+from rayfl.runs.resolution import resolve
+from rayfl.studies.analysis.analysis import Analysis, analyses
 from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
-from rayfl.tasks.metrics.building import GIVEN as GIVEN_TO_METRICS
+from rayfl.tasks.metrics.construction import GIVEN as GIVEN_TO_METRICS
 from tests.contracts.edges import KeyPath, Schema, alternatives
 
 LEAST: Mapping[str, dict[str, Any]] = {

@@ -12,10 +12,10 @@ from rayfl.algorithms import algorithms
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.config import load_scenario
-from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import ScenarioError
-from rayfl.resolution import resolve
-from rayfl.tasks.classification import Classification
+from rayfl.runs.resolution import resolve
+from rayfl.tasks.supervised import Classification
 from tests.contracts.places import PHASE, TABLES
 
 SHORT = {

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rayfl.config.descriptions import descriptions
-from rayfl.config.section import Section
+from rayfl.config.section import Section, descriptions
 from tests.contracts.edges import BOUNDS, Schema, alternatives
 from tests.contracts.places import PLACES
 

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayfl.config.data import Data
-from rayfl.config.subsets import Classes
-from rayfl.data.chosen_classes import choose_classes, chosen_numbers
+from rayfl.config.data import Classes, Data
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.inputs import TextWindows
-from rayfl.data.random_order import listed
 from rayfl.data.store import ShardStore, build_store
+from rayfl.data.subsets import choose_classes, chosen_numbers, listed
 from rayfl.errors import DataError, ScenarioError
 
 HERE = "tests.data.test_chosen_classes"

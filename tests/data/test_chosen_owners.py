@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayfl.config.data import Data
-from rayfl.config.subsets import Owners
-from rayfl.data.chosen_owners import choose_owners
+from rayfl.config.data import Data, Owners
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.store import ShardStore, build_store
+from rayfl.data.subsets import choose_owners
 from rayfl.errors import DataError
 
 HERE = "tests.data.test_chosen_owners"

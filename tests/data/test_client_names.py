@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.config.data import Data
-from rayfl.data.client_names import ClientNames
+from rayfl.data.dataset import ClientNames
 from rayfl.data.store import ShardStore, build_store
 from tests.data.leaf_files import USERS, write_leaf
 from tests.data.torch_datasets.scene import Items

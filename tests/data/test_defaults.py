@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from rayfl.config.data import Data
-from rayfl.data.defaults import with_data_defaults
+from rayfl.data.section import with_data_defaults
 from rayfl.errors import ScenarioError
 
 HERE = "tests.data.test_defaults"

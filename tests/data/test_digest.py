@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rayfl.data import digest as module
+from rayfl.data import scenario_data as module
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.digest import data_digest
 from rayfl.data.inputs import Inputs, TextWindows
+from rayfl.data.scenario_data import data_digest
 
 
 def arrays(change: float = 0.0, label: int = 0, owner: str = "ann") -> Dataset:

@@ -21,7 +21,8 @@ import pytest
 from PIL import Image
 
 from rayfl.data import download
-from rayfl.data.sources import cifar, fashion_mnist, femnist, femnist_hub
+from rayfl.data import download as femnist_hub
+from rayfl.data.sources import cifar, fashion_mnist, femnist
 from rayfl.errors import DataError
 
 LISTING = "/api/datasets/flwrlabs/femnist/tree/main/data"

@@ -11,12 +11,12 @@ import pytest
 from rich.console import Console
 
 import rayfl
+from rayfl.cli.data import main as data_report
 from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.empty_classes import empty_classes
 from rayfl.data.inputs import TextWindows
+from rayfl.data.split_facts import empty_classes
 from rayfl.data.store import build_store
-from rayfl.data_report import main as data_report
 from rayfl.errors import DataError
 
 X = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)

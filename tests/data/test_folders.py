@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.data.folders import cache_folder, data_folder
+from rayfl.data.files import cache_folder, data_folder
 from rayfl.errors import DataError
 
 

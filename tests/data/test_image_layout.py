@@ -10,10 +10,10 @@ import pytest
 from torch import nn
 
 from rayfl.config.scenario import Scenario
-from rayfl.data.image_layout import how_to_make_images
+from rayfl.data.checks import how_to_make_images
 from rayfl.data.inputs import Ragged
 from rayfl.errors import ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (20, 32, 30, 3), np.uint8)
 FIRST = PIXELS.transpose(0, 3, 1, 2)

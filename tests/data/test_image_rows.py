@@ -12,10 +12,10 @@ from PIL import Image
 
 from rayfl.config.data import Data
 from rayfl.config.scenario import Scenario
-from rayfl.data.image_rows import ImageRows
+from rayfl.data.formats.image_pixels import ImageRows
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [6]}

@@ -14,11 +14,10 @@ from torch import nn
 import rayfl
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
-from rayfl.data.collation import pad
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.inputs import Fields, Ragged, kind_of
-from rayfl.data.sample_reader import SampleReader
 from rayfl.data.store import ShardStore, build_store
+from rayfl.data.tensors import SampleReader, pad
 from rayfl.errors import DataError, RayflError, ScenarioError
 
 HERE = "tests.data.test_inputs"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rayfl.data import data_sources
-from rayfl.data.known_files import KNOWN
-from rayfl.data.source_call import SourceCall
+from rayfl.data.files import KNOWN
+from rayfl.data.named_functions import SourceCall
 from rayfl.errors import DataError
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 
 V2 = "torchvision.transforms.v2"

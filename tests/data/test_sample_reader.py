@@ -8,7 +8,7 @@ import torch
 
 from rayfl.data.dataset import Samples
 from rayfl.data.inputs import TextWindows
-from rayfl.data.sample_reader import SampleReader
+from rayfl.data.tensors import SampleReader
 
 CPU = torch.device("cpu")
 IMAGES = Samples(

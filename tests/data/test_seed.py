@@ -13,7 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 
 
 def tables(scenario_seed: int, **data: Any) -> dict[str, Any]:

@@ -10,13 +10,19 @@ from pathlib import Path
 
 import rayfl
 from rayfl.algorithms import algorithms
-from rayfl.algorithms.presets import PRESETS
-from rayfl.command_line.commands import COMMANDS, GROUPS
-from rayfl.planning.totals import Simulated
-from rayfl.registry import Registry
-from rayfl.report.column_meanings import CLIENTS_MEANINGS, METRICS_MEANINGS, REPORTED_MEANINGS
-from rayfl.report.columns import CLIENTS, METRICS, OWNER
-from rayfl.report.metrics_row import simulated_columns
+from rayfl.algorithms.construction import PRESETS
+from rayfl.cli.commands import COMMANDS, GROUPS
+from rayfl.config.registry import Registry
+from rayfl.engine.columns import (
+    CLIENTS,
+    CLIENTS_MEANINGS,
+    METRICS,
+    METRICS_MEANINGS,
+    OWNER,
+    REPORTED_MEANINGS,
+    simulated_columns,
+)
+from rayfl.engine.totals import Simulated
 from tests.test_public_names import PUBLIC
 
 PACKAGE = Path(rayfl.__file__).parent
@@ -85,7 +91,7 @@ def test_every_component_has_a_heading_and_its_options_a_description() -> None:
 def test_a_network_is_described_by_what_is_built() -> None:
     from extensions.network_facts import network_facts
 
-    from rayfl.models.lenet5 import LeNet5
+    from rayfl.models.cnn import LeNet5
 
     # 5x5 convolutions of 3 and 6 channels, then dense layers of 400, 120 and 84 inputs, each with its bias
     count = 76 * 6 + 151 * 16 + 401 * 120 + 121 * 84 + 85 * 10

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from rayfl.config.local import Local
 from rayfl.config.phase import config_of
 from rayfl.config.scenario import Scenario
-from rayfl.engine.schedules.building import schedules
-from rayfl.grid.schema import Grid
+from rayfl.engine.schedules.schedule import schedules
+from rayfl.studies.grid.schema import Grid
 
 DOCS = Path(__file__).parents[2] / "docs"
 

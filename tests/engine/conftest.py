@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.preparation.code_digests", lambda _: {})
+    monkeypatch.setattr("rayfl.runs.preparation.code_digests", lambda _: {})

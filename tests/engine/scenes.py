@@ -8,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Event, SnapshotTaken
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
-from rayfl.engine.run_snapshot import RunSnapshot
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.snapshotting import Snapshotting
-from rayfl.engine.state_store import StateStore
-from rayfl.models.discrete import split
-from rayfl.planning.events import Event, SnapshotTaken
-from rayfl.preparation import prepare
+from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
+from rayfl.engine.state.state_store import StateStore
+from rayfl.models.tensors import split
+from rayfl.runs.preparation import prepare
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
 FEDERATED: dict[str, Any] = {

@@ -13,17 +13,17 @@ import pytest
 import torch
 
 from rayfl.algorithms import Penalty
+from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.state.state_store import MemoryStore
+from rayfl.engine.totals import Simulated
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import Affine
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import Event, RoundDone
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.totals import Simulated
+from rayfl.models.tensors import split
 from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
 from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike, linear
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared

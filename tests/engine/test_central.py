@@ -12,16 +12,16 @@ from rich.console import Console
 from torch.nn.functional import cross_entropy
 
 import rayfl
-from rayfl.centralised import centralised
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import RoundDone
-from rayfl.preparation import prepare
+from rayfl.models.tensors import split
+from rayfl.runs.centralised import centralised
+from rayfl.runs.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of

@@ -13,9 +13,9 @@ import torch
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import build_store
-from rayfl.engine.executors.client_samples import ClientSamples
+from rayfl.engine.executors.executor import ClientSamples
 from rayfl.streams import stream
-from rayfl.tasks.segmentation import Segmentation
+from rayfl.tasks.supervised import Segmentation
 
 CPU = torch.device("cpu")
 

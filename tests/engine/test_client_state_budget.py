@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.state_store import FolderStore
-from rayfl.engine.tensor_memory import KeptTensor, TensorMemory
+from rayfl.engine.events import RoundDone
+from rayfl.engine.state.state_store import FolderStore
+from rayfl.engine.state.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import ScenarioError
-from rayfl.models.discrete import split
-from rayfl.planning.events import RoundDone
+from rayfl.models.tensors import split
 from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of, without_clock
 
 LOCAL = {"epochs": 1, "batch_size": 4, "lr": 0.1, "momentum": 0.5}

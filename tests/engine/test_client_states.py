@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.client_states import ClientStates
-from rayfl.engine.state_store import DamagedStateError, MemoryStore
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.state.client_states import ClientStates
+from rayfl.engine.state.state_store import DamagedStateError, MemoryStore
 from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState
 from rayfl.local.state import Scope
-from rayfl.planning.round_index import RoundIndex
 
 CPU = torch.device("cpu")
 FIRST, SECOND, THIRD = (RoundIndex(0, round, round) for round in (1, 2, 3))

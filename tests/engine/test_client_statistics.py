@@ -17,10 +17,10 @@ from rich.console import Console
 import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.engine.events import Evaluated
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import FEDERATED, defined, run_on_hosts
 
 HERE = __name__

@@ -13,23 +13,22 @@ from torch import nn
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS, most_hosts
+from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
-from rayfl.engine.phase_checks import check_scenario
+from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.local.data_view import DataView
-from rayfl.local.queries import Gradient, Loss
+from rayfl.local.queries import DataView, Gradient, Loss
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.models.network import Network
-from rayfl.planning.events import RoundDone
-from rayfl.planning.phase_plan import plan_phases
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables, without_clock
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench

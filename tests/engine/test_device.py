@@ -13,14 +13,14 @@ from rayfl.engine.device import (
     CONTEXT_BYTES,
     choose_device,
     device_limits_explained,
+    differing_hosts,
     memory_fraction,
     settings_restored,
 )
 from rayfl.engine.host import Host
-from rayfl.engine.platform_facts import differing_hosts
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import prepared
 
 GIB = 2**30

@@ -20,19 +20,19 @@ from torch import nn
 import rayfl
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
+from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
+from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.workload import InitialModel
 from rayfl.engine.reduction import LeftBuffers, Reduction, of_largest
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
-from rayfl.local.discrete_buffers import as_arrays
+from rayfl.local.client_state import as_arrays
 from rayfl.local.requests import LocalTraining
-from rayfl.models.discrete import SentModel, WholeModel, split
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
-from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import Evaluated, Event, RoundDone
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.workload import InitialModel
+from rayfl.models.tensors import SentModel, WholeModel, split
 from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, people, prepared

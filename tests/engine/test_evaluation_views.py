@@ -11,11 +11,11 @@ import torch
 from torch import nn
 
 from rayfl.config import Scenario
+from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
 from rayfl.local import EvaluationBatch, TrainingBatch
 from rayfl.models import Network
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from rayfl.tasks import Classification, Reduction
 from tests.engine.scenes import defined, prepared, run_on_hosts, without_clock
 

@@ -10,8 +10,8 @@ import torch
 
 from rayfl.config.execution import Resources
 from rayfl.engine.device import settings_restored
+from rayfl.engine.events import Evaluated
 from rayfl.engine.exact_sum import ExactSum, combine
-from rayfl.planning.events import Evaluated
 from tests.engine.scenes import defined, prepared, run_on_hosts
 
 pytestmark = [

@@ -11,11 +11,11 @@ import torch
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
-from rayfl.planning.events import RoundDone
 from rayfl.privacy.samples.released_sums import bounded
 from tests.engine.scenes import prepared, run_on_hosts
 

@@ -12,14 +12,14 @@ from rich.console import Console
 from torch import nn
 
 import rayfl
-from rayfl.config.loading import load_scenario
-from rayfl.data.folders import cache_folder
+from rayfl.config.loader import load_scenario
+from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.network_trial import build_checked
+from rayfl.engine.plan.network_trial import build_checked
 from rayfl.errors import ScenarioError
 from rayfl.models.fast_kernels import NarrowConv2d
-from rayfl.tasks.classification import Classification
+from rayfl.tasks.supervised import Classification
 
 CLASSES = 3
 

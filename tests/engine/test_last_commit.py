@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.engine.backend import Ref
+from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.planning.events import RoundDone
 from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, prepared
 
 

@@ -11,9 +11,9 @@ from rich.console import Console
 
 import rayfl
 from rayfl.config import load_scenario
+from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import Evaluated, RoundDone
-from rayfl.resolution import resolve
+from rayfl.runs.resolution import resolve
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
 PHASES: list[dict[str, Any]] = [

@@ -9,10 +9,10 @@ import pytest
 
 from rayfl.algorithms.exchange import Exchange
 from rayfl.engine.host import Host
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.reduction import reduce_hosts
 from rayfl.engine.server import Server
 from rayfl.errors import LostError
-from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import FEDERATED, TINY, prepared
 
 ROUND = RoundIndex(0, 1, 1)

@@ -18,16 +18,16 @@ import torch
 
 from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
-from rayfl.engine.schedules.building import schedules
+from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.phase_checks import check_scenario
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.schedules.schedule import schedules
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
-from rayfl.models.discrete import split
-from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import Evaluated, Event, RoundDone
-from rayfl.planning.round_index import RoundIndex
-from rayfl.preparation import prepare
+from rayfl.models.tensors import split
+from rayfl.runs.preparation import prepare
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, linear, mean, sizes
 from tests.algorithms.scene import SEED, SIZES, Setting, supported
 from tests.engine.all_pairs import Case, Pair, all_pairs, pairs_of

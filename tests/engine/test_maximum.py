@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.engine.exact_sum import NotFiniteError, SumRangeError
-from rayfl.engine.maximum import Maximum, combine_maxima
+from rayfl.engine.reduction import Maximum, combine_maxima
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

@@ -18,14 +18,14 @@ from torch.nn import functional as F
 import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
+from rayfl.engine.events import Evaluated
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local import TrainingBatch
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from rayfl.tasks import Metric
-from rayfl.tasks.classification import Classification
 from rayfl.tasks.metrics.metric import State
+from rayfl.tasks.supervised import Classification
 from tests.engine.scenes import FEDERATED, defined, prepared, run_on_hosts, tables
 
 HERE = __name__

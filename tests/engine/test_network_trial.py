@@ -25,7 +25,7 @@ from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
 from rayfl.local import TrainingBatch
 from rayfl.streams import torch_seed
-from rayfl.tasks.classification import Classification
+from rayfl.tasks.supervised import Classification
 from tests.engine.scenes import prepared, run_on_hosts
 
 CLASSES, INPUTS = 3, 4

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState, algorithms
+from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.state.state_store import MemoryStore
+from rayfl.engine.totals import Simulated
 from rayfl.errors import RayflError
-from rayfl.models.discrete import split
-from rayfl.planning.cohort import cohort_of
-from rayfl.planning.events import RoundDone
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.totals import Simulated
+from rayfl.models.tensors import split
 from rayfl.streams import client_stream
 from tests.algorithms.scene import FOUR_ROUNDS, OF_ANY_SCENE, PARTIAL, SEED, SIZES, prepared, supported
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
-from rayfl.planning.events import RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.privacy.clients.scenes import PEOPLE, central, phase
 from tests.privacy.samples.scene import dp

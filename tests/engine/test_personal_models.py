@@ -10,18 +10,18 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rayfl.algorithms.ditto import Ditto
+from rayfl.algorithms.personalization import Ditto
+from rayfl.backends.inline import InlineBackend
+from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated, RoundDone
+from rayfl.models.tensors import split
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of, without_clock

@@ -14,10 +14,10 @@ from torch.nn.functional import cross_entropy
 from rayfl.config.phase import ParallelPhase
 from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore
+from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.algorithms.scene import CLASSES, TanhNet
 from tests.engine.scenes import FEDERATED, TINY, defined, prepared, run_on_hosts, tables
 

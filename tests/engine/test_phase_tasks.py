@@ -18,16 +18,16 @@ from rayfl.config import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
+from rayfl.engine.events import Evaluated
 from rayfl.engine.host import Host
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
-from rayfl.grid.results import FinishedRun
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
-from rayfl.resolution import resolve
+from rayfl.models.tensors import split
+from rayfl.runs.preparation import prepare
+from rayfl.runs.resolution import resolve
+from rayfl.studies.grid.results import FinishedRun
 from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
 from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock

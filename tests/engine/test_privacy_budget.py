@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfl.backends.inline import InlineBackend
+from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
+from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sample_accesses import PlannedUpdates
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
+from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, SpendingByClient
-from rayfl.models.discrete import split
-from rayfl.planning.events import BudgetSpent, Evaluated, Event, RoundDone
-from rayfl.planning.phase_plan import plan_phases
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.update_report import UpdateReport
-from rayfl.privacy.samples.accesses import with_noise
+from rayfl.models.tensors import split
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.planned_updates import PlannedUpdates
+from rayfl.privacy.samples.calibration import with_noise
 from rayfl.streams import stream
 from tests.counting import Counted, touched_by
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
@@ -198,7 +198,7 @@ def test_admitting_a_cohort_takes_work_in_proportion_to_it() -> None:
 
 
 def sum_of_nothing() -> Any:
-    from rayfl.planning.totals import Traffic
+    from rayfl.engine.totals import Traffic
 
     return Traffic()
 

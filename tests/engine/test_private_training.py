@@ -14,18 +14,16 @@ from torch import nn
 
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.data.batches import BatchSource
+from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
+from rayfl.engine.plan.sample_privacy import SamplePlan
 from rayfl.errors import ClientError
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext
-from rayfl.local.data_view import DataView
-from rayfl.local.queries import Gradient, HessianVectorProduct
+from rayfl.local.context import ClientContext, ClientStreams
+from rayfl.local.queries import DataView, Gradient, HessianVectorProduct
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import RoundDone
-from rayfl.privacy.samples.planning import SamplePlan
 from rayfl.streams import client_stream, client_torch_seed
 from tests.engine.scenes import prepared, run_on_hosts
 

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.engine.backend import Ref
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.schedules import relay
 from rayfl.engine.server import Server
-from rayfl.models.discrete import split
+from rayfl.models.tensors import split
 from tests.engine.scenes import prepared, run_on_hosts
 
 RELAY = {"name": "cyclic", "schedule": "relay", "rounds": 5, "cohort": 1.0, "local": {"steps": 1, "batch_size": 4}}

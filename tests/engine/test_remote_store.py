@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfl.engine.remote_store import RemoteStore
-from rayfl.engine.state_store import DamagedStateError, Stored
+from rayfl.engine.state.state_store import DamagedStateError, RemoteStore, Stored
 from rayfl.errors import ResourceError
 from rayfl.remote_folder import RemoteFolder
 from tests.object_store import CREDENTIALS, DENIED, ObjectStore, object_store

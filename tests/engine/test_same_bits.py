@@ -12,10 +12,10 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.local.state import Declaration
-from rayfl.planning.events import Evaluated, Event, RoundDone
 from tests.algorithms.scene import supported
 from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, prepared, run_on_hosts, tables, without_clock
 

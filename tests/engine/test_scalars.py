@@ -15,9 +15,9 @@ from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import ClientScalars, RoundDone
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
-from rayfl.planning.events import ClientScalars, RoundDone
 from tests.engine.scenes import prepared, run_on_hosts
 
 COHORT = [0, 3, 4, 7]

@@ -10,11 +10,11 @@ import pytest
 
 from rayfl.config.base_phase import EvalModel
 from rayfl.config.phase import ParallelPhase, RelayPhase
+from rayfl.engine.events import RoundDone
 from rayfl.engine.schedules.parallel import Parallel
 from rayfl.engine.schedules.relay import Relay
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.planning.events import RoundDone
 from rayfl.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
 from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts, snapshot_of, without_clock
 

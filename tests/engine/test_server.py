@@ -7,12 +7,12 @@ import torch
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
+from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
-from rayfl.models.discrete import split
-from rayfl.planning.events import RoundDone
+from rayfl.models.tensors import split
 from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, run_on_hosts
 
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.engine.backend import Ref
+from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
 from rayfl.engine.job import Job
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.models.discrete import split
-from rayfl.planning.events import Event, RoundDone, RoundSettled
+from rayfl.models.tensors import split
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import LOCAL, PLAIN, RELAY, tables
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
@@ -117,7 +117,7 @@ def test_errors_after_the_last_round_are_not_seen_even_where_a_relays_chain_is_b
     cohorts = [[0, 1, 2, 3], [1, 2, 3, 4], [5, 0, 1, 2]]
     assert max(map(max, cohorts)) < len(SIZES)
     phase = {"name": "p", "schedule": schedule, "rounds": 3, "cohort": {"explicit": cohorts}, "local": LOCAL}
-    fragile = phase | {"algorithm": "tests.cluster.broken:Raising"}
+    fragile = phase | {"algorithm": "tests.backends.ray.broken:Raising"}
     model, _ = stopped_at(2, prepared(**tables(phases=[fragile])))
     expected, _ = run_on_hosts(prepared(**tables(phases=[phase | {"rounds": 2}])), 1)
     assert np.array_equal(model, expected)

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.snapshot_writer import SnapshotWriter
-from rayfl.engine.snapshotting import LASTS_S, Snapshotting
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.events import SnapshotFailed
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.state.snapshots import LASTS_S, Snapshotting
+from rayfl.engine.state.state_store import MemoryStore, SnapshotWriter
 from rayfl.errors import RayflError
-from rayfl.planning.events import SnapshotFailed
-from rayfl.planning.round_index import RoundIndex
 from tests.engine.scenes import TINY, tables
 
 NEVER = {"minutes": 0, "rounds": 0, "ends": False}

@@ -13,14 +13,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.engine.assignment import home
+from rayfl.engine.events import Event, RoundDone, SnapshotTaken
 from rayfl.engine.host import Host
-from rayfl.engine.inline import InlineBackend
-from rayfl.engine.run_snapshot import RunSnapshot
-from rayfl.engine.state_store import FolderStore, MemoryStore, StateStore
+from rayfl.engine.state.snapshots import RunSnapshot
+from rayfl.engine.state.state_store import FolderStore, MemoryStore, StateStore
 from rayfl.errors import LostError, RayflError
-from rayfl.models.discrete import split
-from rayfl.planning.events import Event, RoundDone, SnapshotTaken
+from rayfl.models.tensors import split
 from tests.engine.scenes import cast, kept_by_clients, prepared, run_on_hosts, snapshot_of, without_clock
 
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}

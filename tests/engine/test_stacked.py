@@ -13,22 +13,19 @@ import torch
 
 from rayfl.config.local import Local
 from rayfl.data.batches import BatchSource
-from rayfl.engine.client_updates import ClientUpdates
-from rayfl.engine.executors.client_samples import ClientSamples
-from rayfl.engine.executors.executor import Executor, Requested
+from rayfl.engine.client_updates import ClientUpdates, UpdateErrors
+from rayfl.engine.device import TorchGenerators
+from rayfl.engine.events import RoundDone
+from rayfl.engine.executors.executor import ClientSamples, Executor, Requested
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.stacked import Stacked
-from rayfl.engine.failed_update import UpdateErrors
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
-from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
+from rayfl.engine.state.state_store import MemoryStore
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import RoundDone
+from rayfl.models.tensors import split
 from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench

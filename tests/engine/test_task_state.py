@@ -12,17 +12,17 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
+from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
 from rayfl.local.state import Declaration
-from rayfl.local.training_batch import TrainingBatch
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import RoundDone
-from rayfl.tasks.classification import Classification
+from rayfl.models.tensors import split
+from rayfl.tasks.supervised import Classification
 from tests.algorithms.scene import TanhNet
 from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
 

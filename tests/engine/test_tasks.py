@@ -12,10 +12,10 @@ from torch import nn
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.engine.events import Evaluated
 from rayfl.errors import RayflError
 from rayfl.models.network import Network
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.algorithms.scene import OF_ANY_SCENE, supported
 from tests.engine.scenes import defined, run_on_hosts
 

@@ -15,8 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayfl.engine.scratch_file import ScratchFile
-from rayfl.engine.tensor_memory import KeptTensor, TensorMemory
+from rayfl.engine.state.tensor_memory import KeptTensor, ScratchFile, TensorMemory
 from rayfl.errors import ResourceError
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from rayfl.engine.threads import use_threads
+from rayfl.engine.device import use_threads
 from rayfl.errors import ResourceError
 
 

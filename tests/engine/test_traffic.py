@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from rayfl.planning.events import RoundDone
-from rayfl.planning.totals import Traffic
+from rayfl.engine.events import RoundDone
+from rayfl.engine.totals import Traffic
 from tests.algorithms.scene import CLASSES, INPUTS, OF_ANY_SCENE, supported
 from tests.engine.scenes import FEDERATED, PRETRAIN, prepared, run_on_hosts
 

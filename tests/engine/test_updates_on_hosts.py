@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rayfl.engine.assignment import Group
-from rayfl.engine.updates_on_hosts import PER_HOST, Submitted, UpdatesOnHosts
-from rayfl.planning.arrivals import Update
+from rayfl.engine.assignment import PER_HOST, Group, Submitted, UpdatesOnHosts
+from rayfl.engine.plan.round_times import Update
 
 Told = list[tuple[int, int, list[Group]]]
 """Round, host and groups of each submission."""

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Ref
-from rayfl.engine.calls import Call
-from rayfl.engine.inline import InlineBackend
+from rayfl.engine.backend import Call, Ref
+from rayfl.engine.events import Waiting
 from rayfl.engine.watchdog import SILENCE_FACTOR, WARNINGS, WARNINGS_AT_FIRST, Watchdog
 from rayfl.errors import LostError
-from rayfl.planning.events import Waiting
 from tests.engine.scenes import tables
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Evaluated
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
-from rayfl.models.discrete import split
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated
-from rayfl.preparation import prepare
+from rayfl.models.tensors import split
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, snapshot_of, tables
 
 OTHER = TINY["data"] | {"options": {"number": 5}}

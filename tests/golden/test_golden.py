@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from rayfl.config.scenario import Scenario
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 from tests.golden.recording import conditions, described, kernels, of_these_conditions, outcome, recorded
 from tests.golden.scenarios import golden_scenarios

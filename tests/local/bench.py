@@ -10,14 +10,11 @@ import torch
 
 from rayfl.config.local import Local, Train
 from rayfl.data.batches import BatchSource
-from rayfl.engine.client_updates import ClientUpdates
-from rayfl.engine.executors.client_samples import ClientSamples
-from rayfl.engine.executors.executor import Executor
+from rayfl.engine.client_updates import ClientUpdates, UpdateErrors
+from rayfl.engine.device import TorchGenerators
+from rayfl.engine.executors.executor import ClientSamples, Executor
 from rayfl.engine.executors.one_by_one import OneByOne
-from rayfl.engine.failed_update import UpdateErrors
-from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate
 from tests.algorithms.scene import PLAIN, SEED, prepared
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from rayfl.algorithms import moon
+from rayfl.algorithms import penalty as moon
+from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.local.training_batch import TrainingBatch
 from tests.local.bench import shared_bench
 
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 
 from rayfl.config.local import Train
 from rayfl.errors import ClientError
+from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.local.training_batch import TrainingBatch
 from tests.algorithms.scene import EVERYTHING, PLAIN, TanhNet, prepared
 from tests.engine.scenes import run_on_hosts
 from tests.local.bench import shared_bench

@@ -11,7 +11,7 @@ import torch
 from rayfl.config.local import Local
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.local.order import passes
+from rayfl.local.draws import passes
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal_and_unlike, fedavg, mean, rounds, sizes

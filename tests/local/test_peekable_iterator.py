@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from rayfl.local.peekable_iterator import PeekableIterator
+from rayfl.local.sgd import PeekableIterator
 
 
 def test_items_come_in_order_whatever_was_seen_of_them_before() -> None:

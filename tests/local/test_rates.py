@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from rayfl.config.local import Local, Rates
 from rayfl.config.scenario import Scenario
-from rayfl.local.rates import rates
-from rayfl.local.steps import effective_steps
-from rayfl.planning.round_index import RoundIndex
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.local.steps import effective_steps, rates
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal_and_unlike, forward, mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, Setting, trained
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
-from rayfl.local.data_view import DataView
-from rayfl.local.queries import Gradient, HessianVectorProduct, Loss, LossAndGradient, Rehearsal
+from rayfl.local.queries import DataView, Gradient, HessianVectorProduct, Loss, LossAndGradient, Rehearsal
 from rayfl.local.requests import ClientUpdate, LocalTraining, Request
-from rayfl.local.training_batch import TrainingBatch
 from tests.algorithms.reference import X, Y, cross_entropy
 from tests.algorithms.scene import EVERYTHING, SEED, SIZES, TanhNet
 from tests.local.bench import Bench
@@ -73,7 +72,7 @@ def views(bench: Bench) -> Mapping[str, DataView | None]:
 def test_losses_gradients_and_hessian_vector_products_are_those_of_autograd(
     bench: Bench, part: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayfl.engine.executors.client_samples.SAMPLES_AT_ONCE", at_once)
+    monkeypatch.setattr("rayfl.engine.executors.executor.SAMPLES_AT_ONCE", at_once)
     view = views(bench)[part]
     function = loss_on(view or DataView(np.arange(SIZES[CLIENT])))
     w = plain(bench, bench.initial)

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rayfl.config.local import Local, Train, Unfreezing
-from rayfl.local.selection import select
-from rayfl.local.unfreezing import thawed_units, training_stages
+from rayfl.local.training_plan import select, thawed_units, training_stages
 from rayfl.models.network import Network
 
 

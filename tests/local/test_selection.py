@@ -9,13 +9,12 @@ import torch
 from torch import nn
 
 from rayfl.config.local import Train, Unfreezing
-from rayfl.engine.message_sizes import MessageSizes
+from rayfl.engine.plan.message_sizes import MessageSizes
 from rayfl.errors import ScenarioError
+from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.local.selection import select
-from rayfl.local.training_batch import TrainingBatch
-from rayfl.local.unfreezing import trained_units
+from rayfl.local.training_plan import select, trained_units
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from tests.algorithms.scene import INPUTS

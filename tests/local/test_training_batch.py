@@ -23,10 +23,10 @@ from rayfl.algorithms import (
     ServerState,
 )
 from rayfl.config import Scenario
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ClientError, DataError, RayflError, ScenarioError
 from rayfl.local import ClientContext, ClientUpdate, Features, LocalTraining, LossTerm, Outputs, TrainingBatch
-from rayfl.planning.events import RoundDone
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from rayfl.streams import client_stream
 from rayfl.tasks import Classification
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, forward, mean, rounds, sizes

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models.building import build_module
-from rayfl.models.projected import projected
+from rayfl.models.construction import build_module
+from rayfl.models.heads import projected
 
 GIVEN: dict[str, Any] = {"num_classes": 10, "input_shape": (32, 32, 3)}
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.char_lstm import CharLSTM
 from rayfl.models.flat import FlatModel
+from rayfl.models.text import CharLSTM
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])

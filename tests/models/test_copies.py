@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.engine.plan.workload import InitialModel
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.models.transfer import transfer
-from rayfl.planning.workload import InitialModel
 
 CPU = torch.device("cpu")
 

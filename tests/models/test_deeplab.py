@@ -8,7 +8,7 @@ from torch import nn
 from torchvision.models import mobilenet_v2
 
 from rayfl.errors import ScenarioError
-from rayfl.models.deeplab import DeepLabV3Plus
+from rayfl.models.mobilenet import DeepLabV3Plus
 
 
 def shapes_seen(network: nn.Module, names: list[str], x: torch.Tensor) -> dict[str, list[int]]:

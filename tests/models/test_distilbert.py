@@ -14,8 +14,8 @@ from rich.console import Console
 import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
-from rayfl.models.distilbert import DistilBert
-from rayfl.preparation import prepare
+from rayfl.models.text import DistilBert
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 
 transformers = pytest.importorskip("transformers", reason="rayfl[text] is not installed")

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.models.cnn import LeNet5
 from rayfl.models.fast_kernels import NarrowConv2d, use_fast_kernels
-from rayfl.models.lenet5 import LeNet5
 
 NARROW = [((3, 32, 32), 6, 5), ((1, 28, 28), 6, 5), ((3, 9, 10), 8, 3), ((2, 5, 6), 1, 3), ((4, 11, 12), 7, (2, 5))]
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models.building import build_module
-from rayfl.resolution import resolve
+from rayfl.models.construction import build_module
+from rayfl.runs.resolution import resolve
 from tests.algorithms.scene import CLASSES, INPUTS, PLAIN, prepared
 from tests.engine.scenes import run_on_hosts
 

@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn import functional
 
 from rayfl.errors import DataError, ScenarioError
+from rayfl.models.cnn import LeNet5
 from rayfl.models.flat import FlatModel
-from rayfl.models.lenet5 import LeNet5
 from rayfl.models.network import Network
 
 CPU = torch.device("cpu")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from rayfl.models.flat import FlatModel
-from rayfl.models.resnet_cifar import ResNet8
+from rayfl.models.resnet import ResNet8
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ import pytest
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.models import memory_limit
-from rayfl.models.building import build_module
+from rayfl.models import construction as memory_limit
+from rayfl.models.construction import build_module
 
 GIVEN = {"num_classes": 10, "input_shape": (4,)}
 

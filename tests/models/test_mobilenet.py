@@ -6,15 +6,14 @@ import pytest
 import torch
 from torchvision.models import mobilenet_v2
 
-from rayfl.config.finding import find_grids
-from rayfl.config.start import Start
+from rayfl.config.scenario import Start
+from rayfl.config.scenario_files import find_grids
 from rayfl.errors import ScenarioError
-from rayfl.grid.schema import load_grid
-from rayfl.models.deeplab import DeepLabV3Plus
 from rayfl.models.flat import FlatModel
-from rayfl.models.mobilenet import MobileNetV2
-from rayfl.models.siamese import siamese
+from rayfl.models.heads import siamese
+from rayfl.models.mobilenet import DeepLabV3Plus, MobileNetV2
 from rayfl.models.transfer import transfer
+from rayfl.studies.grid.schema import load_grid
 
 
 def test_outputs_are_those_of_torchvision() -> None:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.char_lstm import CharLSTM
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode, training_without_dropout, twice_differentiable
-from rayfl.models.resnet_cifar import ResNet8
-from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
+from rayfl.models.resnet import ResNet8
+from rayfl.models.text import CharLSTM
+from rayfl.privacy.samples.opacus_layers import contiguous_copy, copy_modes
 
 
 class Reader(nn.Module):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.config.registry import call_with_options
 from rayfl.errors import ScenarioError
 from rayfl.models import models
-from rayfl.models.char_lstm import CharLSTM
-from rayfl.models.cnn_fashion_mnist import CNNFashionMNIST
+from rayfl.models.cnn import CNNFashionMNIST
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.network import Network
-from rayfl.registry import call_with_options
+from rayfl.models.text import CharLSTM
 
 
 def build(name: str, num_classes: int, input_shape: Sequence[int], **options: Any) -> Network:

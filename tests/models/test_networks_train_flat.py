@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional
 
-from rayfl.models.char_lstm import CharLSTM
-from rayfl.models.cnn_fedbabu import CNNFedBABU
+from rayfl.models.cnn import CNNFedBABU
 from rayfl.models.flat import FlatModel
+from rayfl.models.heads import projected
 from rayfl.models.network import Network
-from rayfl.models.projected import projected
-from rayfl.models.resnet_cifar import ResNet8
+from rayfl.models.resnet import ResNet8
+from rayfl.models.text import CharLSTM
 
 NETWORKS: dict[str, Callable[[], Network]] = {
     "resnet8": ResNet8,

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional
 
-from rayfl.models.pooling import pooled
+from rayfl.models.cnn import pooled
 
 
 def test_pooling_before_relu_gives_the_bits_of_pooling_after_relu() -> None:

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rayfl.config.registry import call_with_options
 from rayfl.errors import ScenarioError
 from rayfl.models import models
+from rayfl.models.heads import projected
 from rayfl.models.network import Network
-from rayfl.models.projected import projected
-from rayfl.registry import call_with_options
 
 
 def test_the_head_and_the_classifier_are_in_series() -> None:

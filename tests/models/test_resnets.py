@@ -9,8 +9,7 @@ import torchvision
 from torch import nn
 from torch.nn import functional
 
-from rayfl.models.resnet import ResNet, ResNet18, ResNet34
-from rayfl.models.resnet_cifar import CIFARResNet, ResNet8, ResNet20, ShortcutA
+from rayfl.models.resnet import CIFARResNet, ResNet, ResNet8, ResNet18, ResNet20, ResNet34, ShortcutA
 
 
 def with_random_normalisation(network: nn.Module) -> nn.Module:

@@ -12,11 +12,11 @@ from hypothesis import given
 from torch import nn
 
 from rayfl.errors import DataError, ScenarioError
+from rayfl.models.cnn import LeNet5
 from rayfl.models.flat import FlatModel
-from rayfl.models.lenet5 import LeNet5
+from rayfl.models.heads import projected
 from rayfl.models.mlp import MLP
-from rayfl.models.projected import projected
-from rayfl.models.resnet_cifar import ResNet8
+from rayfl.models.resnet import ResNet8
 from rayfl.models.transfer import transfer
 
 CPU = torch.device("cpu")

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import nn
 
+from rayfl.backends.inline import inline_session
 from rayfl.engine.exact_sum import ExactSum, combine
-from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.errors import ClientError
-from rayfl.models.discrete import split
+from rayfl.models.tensors import split
 from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, supported
 from tests.algorithms.scene import prepared as prepared_people
 from tests.engine.scenes import prepared, run_on_hosts, without_clock

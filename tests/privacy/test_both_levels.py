@@ -19,10 +19,10 @@ from dp_accounting.rdp import RdpAccountant
 from rich.console import Console
 
 import rayfl
+from rayfl.engine.events import RoundDone
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism
-from rayfl.planning.events import RoundDone
-from rayfl.report.privacy import PRIVACY_FILE
+from rayfl.runs.privacy_record import PRIVACY_FILE
 from rayfl.streams import stream
 from tests.algorithms.scene import SIZES
 from tests.engine.scenes import run_on_hosts, tables

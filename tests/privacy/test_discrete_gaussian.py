@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from rayfl.privacy import discrete_gaussian as module
-from rayfl.privacy.discrete_gaussian import SIGMA_BITS, UNDECIDED, discrete_gaussian
+from rayfl.privacy import secure_noise as module
+from rayfl.privacy.secure_noise import SIGMA_BITS, UNDECIDED, discrete_gaussian
 
 RARE = 1e-7
 NUMBER = 400_000

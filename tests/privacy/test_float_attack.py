@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 import rayfl
-from rayfl.analysis.audit_privacy import coins
-from rayfl.privacy.lattice import Lattice
+from rayfl.privacy.secure_noise import Lattice
+from rayfl.studies.analysis.audit_privacy import coins
 
 CANARIES, SEED = 1024, 5
 
@@ -27,9 +27,12 @@ def released(out: Path, **dp: Any) -> np.ndarray:
     local = {"epochs": 1, "batch_size": "full", "lr": 1.0, "dp": {"max_grad_norm": 1.0, "accountant": "rdp", **dp}}
     scenario = {
         "seed": SEED,
-        "data": {"name": "rayfl.analysis.audit_privacy:canaries", "options": {"number": CANARIES, "coins_seed": SEED}},
+        "data": {
+            "name": "rayfl.studies.analysis.audit_privacy:canaries",
+            "options": {"number": CANARIES, "coins_seed": SEED},
+        },
         "task": "regression",
-        "model": "rayfl.analysis.audit_privacy:Axes",
+        "model": "rayfl.studies.analysis.audit_privacy:Axes",
         "phases": [{"name": "p", "rounds": 1, "cohort": 1, "local": local}],
     }
     result = rayfl.run(scenario, backend="inline", out=out, console=Console(file=io.StringIO()))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.discrete_gaussian import SIGMA_BITS
-from rayfl.privacy.lattice import LEAST_NOISE, Lattice, check_noise
+from rayfl.privacy.secure_noise import LEAST_NOISE, SIGMA_BITS, Lattice, check_noise
 
 NOISE = st.floats(LEAST_NOISE, 1e4)
 VALUES = arrays(np.float32, st.tuples(st.integers(1, 4), st.integers(1, 40)), elements=st.floats(width=32))

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rayfl.privacy.noise import Randomness, Secure, Seeded
+from rayfl.privacy.samples.batches import Randomness, Secure, Seeded
 from rayfl.streams import stream
 
 NUMBER = 200_001

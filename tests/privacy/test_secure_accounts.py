@@ -14,18 +14,17 @@ from torch import nn
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.errors import ScenarioError
-from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientStreams
 from rayfl.local.spending import Mechanism
 from rayfl.privacy.clients.accounting import Release, epsilon_of
-from rayfl.privacy.clients.answers import hide_answer
+from rayfl.privacy.clients.mechanism import hide_answer
 from rayfl.privacy.composition import LATTICE_ORDERS, history
-from rayfl.privacy.lattice import Lattice
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.rdp import epsilons_by_rdp, orders_of
-from rayfl.privacy.samples.renyi_filter import RenyiFilter
+from rayfl.privacy.samples.rdp import RenyiFilter, epsilons_by_rdp, orders_of
+from rayfl.privacy.secure_noise import Lattice
+from tests.engine.plan.test_client_statement import statement
 from tests.engine.scenes import prepared
 from tests.privacy.clients.scenes import central, job, local, phase
-from tests.privacy.clients.test_statement import statement
 
 DELTA = 1e-5
 SECURE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "secure": True}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.tasks.metrics.common_pool import LocalClasses, hits_by_class, pooled_accuracies
+from rayfl.tasks.metrics.over_clients import LocalClasses, hits_by_class, pooled_accuracies
 
 LOCAL = LocalClasses.count(np.array([0, 0, 0, 0, 2, 2, 2, 1]), np.array([1, 0, 1, 1, 3, 0, 3, 2]), 3)
 """Client 0: one of class 0, three of 1. Client 1: one of class 2. Client 2: one of class 0, two of 3."""

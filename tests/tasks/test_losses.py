@@ -11,11 +11,7 @@ from torch.nn import functional as F
 
 from rayfl.errors import DataError
 from rayfl.local import TrainingBatch
-from rayfl.tasks.classification import Classification
-from rayfl.tasks.multilabel import Multilabel
-from rayfl.tasks.next_symbol import NextSymbol
-from rayfl.tasks.regression import Regression
-from rayfl.tasks.segmentation import Segmentation
+from rayfl.tasks.supervised import Classification, Multilabel, NextSymbol, Regression, Segmentation
 from rayfl.tasks.task import Task
 
 RNG = np.random.default_rng(5)

@@ -14,12 +14,8 @@ from torchmetrics.functional.text import perplexity
 
 from rayfl.config.section import Named
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.tasks.classification import Classification
-from rayfl.tasks.metrics.building import build_metrics
-from rayfl.tasks.multilabel import Multilabel
-from rayfl.tasks.next_symbol import NextSymbol
-from rayfl.tasks.regression import Regression
-from rayfl.tasks.segmentation import Segmentation
+from rayfl.tasks.metrics.construction import build_metrics
+from rayfl.tasks.supervised import Classification, Multilabel, NextSymbol, Regression, Segmentation
 from rayfl.tasks.task import Task
 
 CLASSES = 4

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
+from rayfl.engine.events import Evaluated
 from rayfl.errors import ScenarioError
-from rayfl.planning.events import Evaluated
-from rayfl.tasks.metrics.knn import KNN
-from rayfl.tasks.metrics.linear_probe import LinearProbe
-from rayfl.tasks.metrics.spread import Spread
+from rayfl.tasks.metrics.features import KNN, LinearProbe
+from rayfl.tasks.metrics.outputs import Spread
 from tests.engine.scenes import defined, prepared, run_on_hosts
 
 RNG = np.random.default_rng(4)

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy, normalize
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.engine.events import Evaluated
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.job import Job
 from rayfl.errors import ScenarioError
-from rayfl.local.client_streams import ClientStreams
+from rayfl.local.context import ClientStreams
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import Evaluated
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.views_scene import VIEWS, views
 

@@ -14,8 +14,8 @@ from matplotlib.colors import to_hex
 
 import rayfl
 from rayfl.algorithms import algorithms
-from rayfl.engine.phase_checks import check_scenario
-from rayfl.resolution import resolve
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.runs.resolution import resolve
 from tools.algorithm_curves import __main__ as command
 from tools.algorithm_curves import records
 from tools.algorithm_curves.drawing import GREY, SMOOTH, figure_of

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.config.loading import load_scenario
+from rayfl.backends.inline import inline_session
+from rayfl.config.loader import load_scenario
 from rayfl.engine.assignment import segments
-from rayfl.engine.inline import inline_session
+from rayfl.engine.events import RoundDone
+from rayfl.engine.totals import Traffic
 from rayfl.local.steps import update_steps
-from rayfl.models.lenet5 import LeNet5
-from rayfl.planning.events import RoundDone
-from rayfl.planning.totals import Traffic
+from rayfl.models.cnn import LeNet5
 from tools.bench import checkpoints, clients, naive, parallel, relay, update
 from tools.bench.data import images, points
 from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds

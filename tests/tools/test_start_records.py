@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.grid.__main__ import main as run_grid
+from rayfl.cli.grid import main as run_grid
 from tools.start_records import main
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.durable import atomic_write, write_json
-from rayfl.report.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
+from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from tools.algorithm_curves.settings import SETTINGS, Curve, scenario
 
 ASKED_FILE = "asked.json"

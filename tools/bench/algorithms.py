@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from rayfl.algorithms import algorithms
+from rayfl.backends.inline import inline_session
 from rayfl.data.batches import BatchSource
-from rayfl.engine.inline import inline_session
+from rayfl.engine.events import RoundDone
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.planning.events import RoundDone
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
 

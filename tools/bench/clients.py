@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rayfl.cluster.ray_log import RayLog
-from rayfl.cluster.ray_session import ray_session
-from rayfl.planning.events import RoundDone
+from rayfl.backends.ray.log import RayLog
+from rayfl.backends.ray.session import ray_session
+from rayfl.engine.events import RoundDone
 from tools.bench.processes import anonymous_bytes, descendants
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row

@@ -7,7 +7,7 @@ from time import process_time
 
 import numpy as np
 
-from rayfl.data.sources.fractals import load
+from rayfl.data.fractals.images import load
 from tools.bench.table import Row
 
 PAIRS, RENDERINGS = 256, 16

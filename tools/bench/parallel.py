@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rayfl.planning.events import RoundDone
+from rayfl.engine.events import RoundDone
 from tools.bench.naive import Load, naive_limit
 from tools.bench.processes import PARTS, processor_seconds
 from tools.bench.rounds import NEVER, job_of, run_rounds

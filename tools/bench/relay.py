@@ -13,16 +13,14 @@ from typing import Any
 
 import torch
 
-from rayfl.algorithms.building import build_algorithm
+from rayfl.algorithms.construction import build_algorithm
 from rayfl.data.batches import BatchSource
-from rayfl.engine.client_updates import ClientUpdates
-from rayfl.engine.executors.client_samples import ClientSamples
+from rayfl.engine.client_updates import ClientUpdates, UpdateErrors
+from rayfl.engine.device import TorchGenerators
+from rayfl.engine.events import RoundDone
+from rayfl.engine.executors.executor import ClientSamples
 from rayfl.engine.executors.one_by_one import OneByOne
-from rayfl.engine.failed_update import UpdateErrors
-from rayfl.engine.torch_generators import TorchGenerators
-from rayfl.local.client_streams import ClientStreams
-from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, UpdatePlan
-from rayfl.planning.events import RoundDone
+from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from tools.bench.naive import RAY_NICENESS
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rayfl.cluster.ray_log import RayLog
-from rayfl.cluster.ray_session import ray_session
-from rayfl.config.loading import load_scenario
+from rayfl.backends.ray.log import RayLog
+from rayfl.backends.ray.session import ray_session
+from rayfl.config.loader import load_scenario
+from rayfl.engine.events import RoundDone
 from rayfl.engine.job import Job
 from rayfl.models.flat import FlatModel
-from rayfl.planning.events import RoundDone
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 
 NEVER = 1_000_000
 """For evaluation.every: only the last round of a phase is evaluated, after the timed rounds."""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from tools.bench.parallel import scenario
 from tools.bench.table import Row
 

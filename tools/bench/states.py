@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rayfl.engine.inline import inline_session
+from rayfl.backends.inline import inline_session
+from rayfl.engine.events import RoundDone
 from rayfl.engine.memory import keep_freed_memory
-from rayfl.planning.events import RoundDone
 from tools.bench.processes import anonymous_bytes
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from rayfl.algorithms.building import build_algorithm
+from rayfl.algorithms.construction import build_algorithm
 from rayfl.algorithms.exchange import Exchange
+from rayfl.backends.inline import inline_session
 from rayfl.data.batches import BatchSource
 from rayfl.engine.host import Host
-from rayfl.engine.inline import inline_session
 from rayfl.engine.job import Job
 from rayfl.engine.memory import keep_freed_memory
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.models.flat import FlatModel
-from rayfl.planning.round_index import RoundIndex
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
 

@@ -10,44 +10,43 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rayfl.analysis.run_folder import RunFolder
-from rayfl.checkpoint.checkpoints import Checkpoints
-from rayfl.config.loading import load_scenario
+from rayfl.config.loader import load_scenario
 from rayfl.config.overrides import parse_override
 from rayfl.data.dataset import Dataset
 from rayfl.data.inputs import named_parts
 from rayfl.data.sources import (
-    arrow_file,
     chest_xray,
     cifar,
     cityscapes,
     fashion_mnist,
     femnist,
-    hugging_face,
     image_folder,
     inaturalist,
-    npz_file,
     pacs,
-    parquet_folder,
-    penn_treebank,
     sent140,
     shakespeare,
     tiny_imagenet,
-    torchvision_class,
 )
-from rayfl.engine.state_store import FolderStore, Stored
+from rayfl.data.sources import libraries as hugging_face
+from rayfl.data.sources import libraries as torchvision_class
+from rayfl.data.sources import next_character as penn_treebank
+from rayfl.data.sources import own_files as arrow_file
+from rayfl.data.sources import own_files as npz_file
+from rayfl.data.sources import own_files as parquet_folder
+from rayfl.engine.state.state_store import FolderStore, Stored
 from rayfl.errors import DataError, RayflError, ResourceError
-from rayfl.figures.recorded_run import read_run
-from rayfl.figures.versions import version_notes
-from rayfl.fingerprint.recorded import recorded
-from rayfl.grid.results import FinishedRun
-from rayfl.grid.schema import load_grid
-from rayfl.inside import inside
-from rayfl.reading import read_json_object, reading
-from rayfl.report.recorded_metrics import read_metrics
-from rayfl.report.status import read_status
-from rayfl.resolution import resolve
-from rayfl.start.source import from_file
+from rayfl.files import inside, read_json_object, reading
+from rayfl.runs.checkpoints import Checkpoints
+from rayfl.runs.digests import recorded
+from rayfl.runs.metrics_file import read_metrics
+from rayfl.runs.resolution import resolve
+from rayfl.runs.status import read_status
+from rayfl.runs.weight_sources import from_file
+from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.figures.compared_groups import version_notes
+from rayfl.studies.figures.recorded_run import read_run
+from rayfl.studies.grid.results import FinishedRun
+from rayfl.studies.grid.schema import load_grid
 from tools.fuzz import valid_data, valid_runs
 
 
@@ -143,31 +142,31 @@ def _records(folder: Path) -> None:
 
 def _npz(folder: Path) -> None:
     for file in sorted(folder.glob("*.npz")):
-        _all_of(npz_file.load("files", file))
+        _all_of(npz_file.load_npz_file("files", file))
 
 
 def _columns(folder: Path) -> None:
     path = folder / "people"
     for inputs, label in (("vector", "city"), ("words", "age"), ("image", "city"), (("age",), ("age",))):
-        _all_of(parquet_folder.load("files", 0, path, inputs, label, "owner", "part"))
+        _all_of(parquet_folder.load_parquet_folder("files", 0, path, inputs, label, "owner", "part"))
 
 
 def _arrow(folder: Path) -> None:
     path = folder / "people.arrow"
     for label in ("city", "age"):
-        _all_of(arrow_file.load("files", 0, path, "vector", label, "owner", "part"))
+        _all_of(arrow_file.load_arrow_file("files", 0, path, "vector", label, "owner", "part"))
 
 
 def _images(folder: Path) -> None:
-    _all_of(image_folder.load("files", folder / "cache", 0, folder / "images", 8))
+    _all_of(image_folder.load_image_folder("files", folder / "cache", 0, folder / "images", 8))
 
 
 def _images_on_disk(folder: Path) -> None:
-    _all_of(image_folder.load("files", folder / "cache", 0, folder / "images", 8, keep="disk"))
+    _all_of(image_folder.load_image_folder("files", folder / "cache", 0, folder / "images", 8, keep="disk"))
 
 
 def _torchvision(folder: Path) -> None:
-    _all_of(torchvision_class.load("files", folder, "FashionMNIST"))
+    _all_of(torchvision_class.load_torchvision("files", folder, "FashionMNIST"))
 
 
 def _all_of(dataset: Dataset) -> None:
@@ -199,7 +198,7 @@ TARGETS: Mapping[str, Target] = {
     "shakespeare text": Target(valid_data.shakespeare_gutenberg, lambda root: shakespeare.load("files", root, 0)),
     "shakespeare parquet": Target(valid_data.shakespeare_parquet, lambda root: shakespeare.load("files", root, 0)),
     "sent140": Target(valid_data.sent140, lambda root: sent140.load("files", root, 0, root / "tokenizer", 8)),
-    "texts": Target(valid_data.texts, lambda root: penn_treebank.load("files", root, 0)),
+    "texts": Target(valid_data.texts, lambda root: penn_treebank.load_penn_treebank("files", root, 0)),
     "images": Target(valid_data.images, _images),
     "images on disk": Target(valid_data.images, _images_on_disk),
     "tiny imagenet": Target(
@@ -216,7 +215,7 @@ TARGETS: Mapping[str, Target] = {
     "npz": Target(valid_data.npz, _npz),
     "hugging face": Target(
         valid_data.hugging_face,
-        lambda root: _all_of(hugging_face.load("files", 0, path=root / "saved")),
+        lambda root: _all_of(hugging_face.load_hugging_face("files", 0, path=root / "saved")),
         also_named=["huggingface saved"],
     ),
     "torchvision": Target(lambda root: valid_data.idx(root, ""), _torchvision),

@@ -16,7 +16,7 @@ from rich.console import Console
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
-from rayfl.engine.state_store import FolderStore
+from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import RayflError
 
 SCENARIO: dict[str, Any] = {

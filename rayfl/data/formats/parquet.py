@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from rayfl.durable import atomic_write
 from rayfl.errors import DataError
-from rayfl.reading import reading
+from rayfl.files import reading
 
 
 def only_parquet(folder: Path, name: str) -> Path | None:

@@ -1,26 +1,41 @@
-"""Images of several fractal objects, each rendered from a code.
+"""Pairs of fractal images for pre-training without data, of several objects each, rendered from their codes.
 
-Chen et al., "On the Importance and Applicability of Pre-Training for Federated Learning", ICLR 2023, appendix A.
+Only the codes of each image are stored. Chen et al., "On the Importance and Applicability of Pre-Training for Federated
+Learning", ICLR 2023, appendix A. The cached form reuses renderings, like the faster form of the authors' code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, PositiveInt
 
-from rayfl.data.fractals.background import backgrounds
-from rayfl.data.fractals.blur import randomly_blurred
-from rayfl.data.fractals.codes import Codes
-from rayfl.data.fractals.colouring import coloured
-from rayfl.data.fractals.jitter import jittered
-from rayfl.data.fractals.orbits import orbits
-from rayfl.data.fractals.placing import flipped, pasted, placed
-from rayfl.data.fractals.rendering import graded, patch_counts
-from rayfl.data.fractals.streams import StreamPerImage, Uniform
-from rayfl.data.rendered import Rendered
+from rayfl.data.dataset import Dataset, Provenance, Samples
+from rayfl.data.fractals.canvas import (
+    backgrounds,
+    coloured,
+    flipped,
+    graded,
+    pasted,
+    patch_counts,
+    placed,
+    randomly_blurred,
+)
+from rayfl.data.fractals.systems import (
+    BLOCK,
+    Codes,
+    StreamPerImage,
+    Uniform,
+    draw_distinct,
+    jittered,
+    orbits,
+    sample_codes,
+)
+from rayfl.data.inputs import Rendered
+from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 
 _POINTS_AT_ONCE = 2**19
@@ -150,3 +165,155 @@ class FractalImages(Rendered):
             codes = jittered(codes, rng)
         points = orbits(codes, rng.random((len(chosen), self.drawing.points)))
         return graded(patch_counts(points, self.drawing.render_size, rng.random((len(chosen), 3, 3)) < 0.5))
+
+
+@dataclass(frozen=True)
+class CachedFractalImages(FractalImages):
+    """Images whose objects come from renderings that a batch shares.
+
+    The first code of an image is its own; the others are drawn from the own codes of the batch. Every code of the batch
+    is rendered once, and those of every second image once more. Each object of each view uses one rendering of its code
+    at random, so the views of an image often show the same rendering with different flips, colours, sizes and
+    positions. Fixed images are the same as for `FractalImages`.
+
+    In the code of Chen et al. (ICLR 2023), every loader process keeps up to 1 024 codes and 32 renderings of each,
+    evicts at random, and takes partners from this cache. Its content depends on what the process fetched before. Here
+    the batch alone determines the renderings, so images are the same for any number of workers. This differs from the
+    original in two ways: partners and second renderings come only from the batch, and if a batch has fewer own codes
+    than an image has objects, all codes of its images serve as partners. Own codes are drawn uniformly rather than
+    visited ten times each.
+    """
+
+    @property
+    def recipe(self) -> Mapping[str, Any]:
+        return {**super().recipe, "form": "cached"}
+
+    def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """See `FractalImages.render`."""
+        return self.render_views(rows, [rng])[0]
+
+    def render_views(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[np.ndarray]:
+        """See `Rendered.render_views`; renderings and partners are drawn from the first view's stream."""
+        used = self.chosen[rows] >= 0
+        lists, codes = self._lists(rows, rngs[0])
+        renderings = np.concatenate([np.arange(len(codes)), lists[1::2, 0]])
+        grey = self.objects(codes[renderings], rngs[0])[np.argsort(renderings, kind="stable")]
+        copies = np.bincount(renderings, minlength=len(codes))
+        first = np.cumsum(copies) - copies
+        views = []
+        for rng in rngs:
+            taken = first[lists] + (rng.random(lists.shape) * copies[lists]).astype(np.int64)
+            blocks = [
+                self.composed(grey[taken[block][used[block]]], used[block].sum(1), rng, rng)
+                for block in self.blocks(len(rows))
+            ]
+            views.append(np.concatenate(blocks))
+        return views
+
+    def _lists(self, rows: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The objects of each image, [k, most] indices into the codes that the batch renders, and these codes."""
+        chosen = self.chosen[rows]
+        codes = np.unique(chosen[:, 0])
+        if len(codes) < chosen.shape[1]:
+            codes = np.unique(chosen[chosen >= 0])
+        lists = np.empty((len(rows), min(chosen.shape[1], len(codes))), np.int32)
+        lists[:, 0] = np.searchsorted(codes, chosen[:, 0])
+        draw_distinct(lists, len(codes), rng, first=1)
+        return lists, codes
+
+
+_HALVED_FROM = 64
+
+
+def load(
+    source: Literal["auto", "files", "generated"],
+    seed: int,
+    codes: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000,
+    pairs: PositiveInt = 1_000_000,
+    test_images: PositiveInt = 1000,
+    objects: PositiveInt | tuple[PositiveInt, PositiveInt] = 2,
+    size: Annotated[int, Field(ge=8, le=1024)] = 32,
+    points: PositiveInt = 1000,
+    sizes: tuple[Annotated[float, Field(ge=0.15)], Annotated[float, Field(le=1)]] = (0.45, 0.75),
+    overhang: Annotated[float, Field(ge=0, le=0.5)] = 0.25,
+    jitter: bool = True,
+    background: Literal["black", "diamond_square"] = "black",
+    views: Literal["rendered", "shared"] = "rendered",
+    form: Literal["exact", "cached"] = "exact",
+    labels: Literal["codes", "multi_hot"] = "codes",
+) -> Dataset:
+    """Generates images of distinct codes, drawn uniformly; each view of a training batch is a new rendering.
+
+    Args:
+        codes: Number of iterated function systems, sampled once with the seed of the data.
+        pairs: Number of training images; the views of an image have the same codes.
+        test_images: Number of test images, which are fixed.
+        objects: Number of codes per image, or the smallest and largest number.
+        size: Side of an image in pixels. From 64, objects are rendered at half the size.
+        points: Points of an object: 1 000 for 32 pixels, 100 000 for 224.
+        sizes: Smallest and largest side of an object, as shares of the side of the image.
+        overhang: Share of an object that may extend beyond each border.
+        jitter: Whether one map of a code is scaled before every rendering.
+        background: Background of the objects.
+        views: "rendered" renders each view separately; "shared" augments one rendering for all views of a batch.
+        form: "exact" renders every object of every view from codes that are fixed for each image, as in the paper;
+            "cached" reuses the renderings of a batch (see `CachedFractalImages`), which is faster.
+        labels: "codes" gives int32 [n, most objects], padded with -1, or [n, 1] in cached form, where images have only
+            one code of their own; these labels are not classes. "multi_hot" gives uint8 [n, codes].
+
+    Raises:
+        ScenarioError: Options are inconsistent, or `source` is "files".
+    """
+    if source == "files":
+        raise ScenarioError("data.source: 'fractals' are always generated; choose 'auto' or 'generated'")
+    least, most = (objects, objects) if isinstance(objects, int) else objects
+    if least > most:
+        raise ScenarioError(f"data.options.objects: from {least} to {most}; give the smaller number first")
+    if codes < most:
+        raise ScenarioError(
+            f"data.options.codes: {codes} codes are too few for {most} distinct objects; give at least {most}"
+        )
+    if points > BLOCK and points % BLOCK:
+        raise ScenarioError(f"data.options.points: above {BLOCK}, must be a multiple of {BLOCK} (got {points})")
+    if sizes[0] > sizes[1]:
+        raise ScenarioError(f"data.options.sizes: from {sizes[0]} to {sizes[1]}; give the smaller share first")
+    if labels == "multi_hot" and codes > 10_000:
+        raise ScenarioError(
+            f"data.options.labels: 'multi_hot' is limited to 10000 codes, not {codes}; reduce data.options.codes"
+        )
+    if labels == "multi_hot" and form == "cached":
+        raise ScenarioError(
+            "data.options.labels: 'multi_hot' lists all codes of an image, but form = 'cached' changes them in every "
+            "batch; set form = 'exact'"
+        )
+    half = size // 2 if size >= _HALVED_FROM else size
+    drawing = Drawing(size, half, points, sizes, overhang, jitter=jitter, background=background)
+    every = sample_codes(codes, stream(seed, "fractal codes"))
+    parts = []
+    for part, (first, number) in enumerate(((0, pairs), (pairs, test_images))):
+        chosen = chosen_codes(number, codes, least, most, stream(seed, "fractal objects", part))
+        kind = FractalImages if form == "exact" else CachedFractalImages
+        images = kind(every, chosen, np.arange(first, first + number), drawing, seed, views == "shared")
+        own = chosen if form == "exact" else chosen[:, :1]
+        parts.append(Samples(images, own if labels == "codes" else multi_hot(chosen, codes)))
+    count = f"{least}" if least == most else f"{least} to {most}"
+    description = f"fractals: {codes} codes, {count} in an image of {size} x {size} pixels, {points} points each"
+    classes = codes if labels == "multi_hot" else None
+    return Dataset("fractals", parts[0], parts[1], classes, Provenance("generated", description))
+
+
+def chosen_codes(number: int, codes: int, least: int, most: int, rng: np.random.Generator) -> np.ndarray:
+    """int32 [number, most]: distinct uniform codes, `least` to `most` per image, padded with -1."""
+    chosen = np.empty((number, most), np.int32)
+    draw_distinct(chosen, codes, rng)
+    objects = rng.integers(least, most, number, endpoint=True)
+    chosen[np.arange(most) >= objects[:, None]] = -1
+    return chosen
+
+
+def multi_hot(chosen: np.ndarray, codes: int) -> np.ndarray:
+    """uint8 [n, codes]: 1 for the codes of each image."""
+    labels = np.zeros((len(chosen), codes), np.uint8)
+    image, place = np.nonzero(chosen >= 0)
+    labels[image, chosen[image, place]] = 1
+    return labels

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from rayfl.data.generated.memory import check_memory
+from rayfl.data.sources.stand_in import check_memory
 from rayfl.streams import stream
 
 FORMAT = 1

@@ -16,13 +16,15 @@ It returns `Shards` that use every sample at most once, or the owner of every sa
 partitioners of rayfl use every sample once, with the rows of each client in ascending order.
 """
 
-from rayfl.data.partition.balanced import dirichlet_balanced
-from rayfl.data.partition.by_domain import by_domain
-from rayfl.data.partition.dirichlet import dirichlet, dirichlet_plain
-from rayfl.data.partition.iid import iid
-from rayfl.data.partition.natural import natural
-from rayfl.data.partition.per_client import dirichlet_per_client, dirichlet_per_client_unequal
-from rayfl.data.partition.shards import shards
+from rayfl.data.partition.dirichlet import (
+    dirichlet,
+    dirichlet_balanced,
+    dirichlet_per_client,
+    dirichlet_per_client_unequal,
+    dirichlet_plain,
+)
+from rayfl.data.partition.natural import by_domain, natural
+from rayfl.data.partition.shares import iid, shards
 
 __all__ = [
     "by_domain",

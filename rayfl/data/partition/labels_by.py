@@ -10,10 +10,10 @@ from pydantic import Field, NonNegativeInt
 
 from rayfl.config.section import Named
 from rayfl.data import labelings
-from rayfl.data.checking import MAX_CLASSES
-from rayfl.data.chosen_function import chosen_function
+from rayfl.data.checks import MAX_CLASSES
+from rayfl.data.named_functions import chosen_function
 from rayfl.errors import DataError, RayflError, ScenarioError
-from rayfl.user_code import report_as_theirs
+from rayfl.wording import report_as_theirs
 
 _EXPECTED = (
     "it is called as labels_by(labels) with all training labels; it returns a class for each, [n] integers from 0"

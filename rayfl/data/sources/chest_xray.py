@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.formats.image_files import Keep
-from rayfl.data.formats.listed_images import TEST_SHARE, dataset_of_images, drawn_for_testing
+from rayfl.data.formats.image_files import TEST_SHARE, Keep, dataset_of_images, drawn_for_testing
 from rayfl.data.generated import styled_digits
 from rayfl.data.sources import image_folder
 from rayfl.data.sources.stand_in import Source, files_or_generated
@@ -70,7 +69,7 @@ def _read(folder: Path, cache_dir: Path, seed: int, size: int, keep: Keep) -> Da
     for split in ("train", "test"):
         if missing := [name for name in CLASSES if not (folder / split / name).is_dir()]:
             raise DataError(f"{folder / split}: has no folder {missing[0]}; expected {' and '.join(CLASSES)}")
-    found = image_folder.load("files", cache_dir, seed, folder, size, keep=keep)
+    found = image_folder.load_image_folder("files", cache_dir, seed, folder, size, keep=keep)
     if found.num_classes != len(CLASSES):
         raise DataError(f"{folder}: has {found.num_classes} classes; expected only {' and '.join(CLASSES)}")
     return replace(found, name="chest_xray")

@@ -3,6 +3,8 @@
 Cordts et al., "The Cityscapes Dataset for Semantic Urban Scene Understanding", CVPR 2016: 2975 training images of 18
 cities. The 500 validation images of three other cities are the test samples, since the labels of the test images were
 never published.
+
+The stand-in is generated street scenes: sky, buildings, road and boxes of other classes, by city.
 """
 
 from __future__ import annotations
@@ -19,12 +21,37 @@ import numpy as np
 from PIL import Image
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.formats.image_decoding import in_eight_bits, read_image
 from rayfl.data.formats.image_files import Keep, subfolders
-from rayfl.data.generated import streets
-from rayfl.data.image_rows import ImageRows
+from rayfl.data.formats.image_pixels import ImageRows, in_eight_bits, read_image
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
+from rayfl.streams import stream
+
+HEIGHT, WIDTH = 64, 128
+ROAD, BUILDING, SKY = 0, 2, 10
+
+
+def generate(seed: int, city: int, number: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images [number, 64, 128, 3] uint8 of one city and their classes [number, 64, 128] uint8; edges are 255.
+
+    Each class has one colour, and each city its own light.
+    """
+    colours = stream(seed, "generate", 0).integers(40, 216, (classes, 3))
+    rng = stream(seed, "generate", 1 + city)
+    light = rng.integers(-25, 26, 3)
+    labels = np.empty((number, HEIGHT, WIDTH), np.uint8)
+    for scene in labels:
+        scene[:], horizon = BUILDING, rng.integers(16, 32)
+        scene[: horizon // 2], scene[horizon + 16 :] = SKY, ROAD
+        for _ in range(6):
+            top, left = rng.integers(4, HEIGHT - 20), rng.integers(0, WIDTH - 24)
+            high, wide = rng.integers(6, 20, 2)
+            scene[top : top + high, left : left + wide] = rng.integers(classes)
+    noise = rng.normal(0, 12, (number, HEIGHT, WIDTH, 3))
+    images = (colours[labels] + light + noise).clip(0, 255).astype(np.uint8)
+    labels[:, [0, -1]] = 255
+    return images, labels
+
 
 CLASSES = 19
 IGNORED = 255
@@ -167,7 +194,7 @@ def _labels_of(image: Path, folder: Path) -> Path:
 def _generated(seed: int) -> Dataset:
     cities = _GENERATED_TRAIN + _GENERATED_TEST
     numbers = [8 + 2 * (city % 5) for city in range(cities)]
-    made = [streets.generate(seed, city, number, CLASSES) for city, number in enumerate(numbers)]
+    made = [generate(seed, city, number, CLASSES) for city, number in enumerate(numbers)]
     x, y = (np.concatenate(parts) for parts in zip(*made, strict=True))
     n = sum(numbers[:_GENERATED_TRAIN])
     city = np.repeat(np.arange(_GENERATED_TRAIN), numbers[:_GENERATED_TRAIN])

@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.formats.digested import FileDigest, read_file
+from rayfl.data.files import FileDigest, read_file
 from rayfl.data.generated import handwriting
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
-from rayfl.reading import reading
+from rayfl.files import reading
 
 CLASSES = 10
 MOST_BYTES = 16 + 60_000 * 28 * 28

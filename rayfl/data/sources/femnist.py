@@ -10,9 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.formats.digested import FileDigest, read_file
-from rayfl.data.formats.leaf_json import find_leaf, read_leaf
-from rayfl.data.formats.written_images import CLASSES, read_prepared
+from rayfl.data.files import FileDigest, read_file
+from rayfl.data.formats.leaf import CLASSES, find_leaf, read_leaf, read_prepared
 from rayfl.data.generated import handwriting
 from rayfl.data.sources.stand_in import Source, files_or_generated
 
@@ -28,7 +27,7 @@ def load(
 ) -> Dataset:
     """Reads FEMNIST with all its writers from files, or generates handwriting instead.
 
-    Looks for `data_dir`/femnist/femnist.parquet (see `rayfl.data.formats.written_images`), then for the JSON files of
+    Looks for `data_dir`/femnist/femnist.parquet (see `rayfl.data.formats.leaf`), then for the JSON files of
     LEAF under `data_dir`/femnist and `data_dir`/femnist/data.
 
     Args:

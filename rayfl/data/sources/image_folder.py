@@ -1,6 +1,7 @@
-"""Any folder of images, with one folder per class, or one per domain with class folders inside.
+"""Any folder of images, with one folder per class, or one per domain with class folders inside; and ImageNet-1K.
 
-Domains, if any (PACS: photo, art_painting, cartoon, sketch), are the natural clients.
+Domains, if any (PACS: photo, art_painting, cartoon, sketch), are the natural clients. ImageNet-1K (ILSVRC 2012): its
+training images, one folder for each of the 1000 classes.
 """
 
 from __future__ import annotations
@@ -12,17 +13,25 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
+from rayfl.config.registry import nearest
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.formats.image_files import Keep, decoded, image_files, subfolders
-from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
+from rayfl.data.formats.image_files import (
+    TEST_SHARE,
+    Keep,
+    ListedImages,
+    dataset_of_images,
+    decoded,
+    drawn_for_testing,
+    image_files,
+    subfolders,
+)
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import nearest
 from rayfl.streams import stream
 
 _KEYS = ("files", "classes", "domains")
 
 
-def load(
+def load_image_folder(
     source: Literal["auto", "files", "generated"],
     cache_dir: Path,
     seed: int,
@@ -129,3 +138,32 @@ def _only(listed: ListedImages, domains: Sequence[str]) -> ListedImages:
             raise ScenarioError(f"data.options.domains: no domain '{domain}'; {nearest(domain, known)}")
     kept = [row for row, domain in enumerate(listed.domains) if domain in domains]
     return ListedImages(*([getattr(listed, key)[row] for row in kept] for key in _KEYS))
+
+
+def load_imagenet(
+    source: Literal["auto", "files", "generated"],
+    data_dir: Path,
+    cache_dir: Path,
+    seed: int,
+    size: Annotated[int, Field(ge=1, le=4096)],
+    test_share: Annotated[float, Field(gt=0, lt=1)] | None = None,
+) -> Dataset:
+    """Reads the images in `imagenet/train` of the data folder, and draws some for testing.
+
+    Args:
+        size: Images are scaled to size x size pixels, as in `image_folder`.
+        test_share: Share of the images drawn for testing, as in `image_folder`.
+
+    Raises:
+        ScenarioError: `source` is "generated".
+        DataError: The folder is missing or invalid.
+    """
+    if source == "generated":
+        raise ScenarioError("data.source: 'imagenet' has nothing to generate; choose 'auto' or 'files'")
+    folder = data_dir / "imagenet" / "train"
+    if not folder.is_dir():
+        raise DataError(
+            f"no ImageNet-1K in {data_dir}: unpack the training images of ILSVRC 2012 to {folder}, one folder per "
+            "class, or set another data folder with --data-dir"
+        )
+    return load_image_folder(source, cache_dir, seed, folder, size, test_share)

@@ -16,14 +16,13 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.formats.digested import FileDigest, read_file
+from rayfl.data.files import FileDigest, read_file
 from rayfl.data.formats.image_files import Keep, decoded
 from rayfl.data.generated import styled_digits
 from rayfl.data.inputs import Array, taken
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
-from rayfl.inside import relative
-from rayfl.reading import reading
+from rayfl.files import reading, relative
 from rayfl.streams import stream
 
 CLASSES = 1203

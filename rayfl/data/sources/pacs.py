@@ -14,8 +14,15 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.formats.image_files import decoded, image_files, subfolders
-from rayfl.data.formats.listed_images import TEST_SHARE, ListedImages, dataset_of_images, drawn_for_testing
+from rayfl.data.formats.image_files import (
+    TEST_SHARE,
+    ListedImages,
+    dataset_of_images,
+    decoded,
+    drawn_for_testing,
+    image_files,
+    subfolders,
+)
 from rayfl.data.generated import styled_digits
 from rayfl.data.inputs import Array
 from rayfl.data.sources.stand_in import Source, files_or_generated

@@ -1,4 +1,7 @@
-"""Reads a data set from its files, or generates a stand-in that says so."""
+"""Reads a data set from its files, or generates a stand-in that says so.
+
+More generated clients than this machine has memory for are rejected before the first is generated.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 
 Source = Literal["auto", "files", "generated"]
 """`auto` reads the files if it finds any and otherwise generates; `files` reads them or fails; `generated` never looks
@@ -62,3 +67,26 @@ def files_or_generated(
     notice = f"{STAND_IN} {title} (generated {kind}), not real data: {why}; {remedy}"
     description = f"{notice}. {stand_in.provenance.description}"
     return replace(stand_in, provenance=Provenance("generated", description))
+
+
+def check_memory(clients: int, bytes_each: int) -> None:
+    """Checks that the samples of generated clients fit into memory.
+
+    Args:
+        clients: Number of clients.
+        bytes_each: Mean size of a client's samples.
+
+    Raises:
+        ScenarioError: They do not.
+    """
+    limit = machine_bytes()
+    if clients * bytes_each > limit:
+        raise ScenarioError(
+            f"data.clients: the samples of {clients:,} generated clients take {clients * bytes_each / 2**30:,.0f} GB, "
+            f"but this machine has {limit / 2**30:,.0f} GB; choose at most {limit // bytes_each:,}"
+        )
+
+
+def machine_bytes() -> int:
+    """Physical memory of this machine."""
+    return int(psutil.virtual_memory().total)

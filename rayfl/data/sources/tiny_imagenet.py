@@ -13,13 +13,12 @@ from typing import Literal
 import numpy as np
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.formats.digested import read_file
+from rayfl.data.files import read_file
 from rayfl.data.formats.image_files import decoded, image_files
 from rayfl.data.generated import coloured_digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
-from rayfl.inside import relative
-from rayfl.reading import reading
+from rayfl.files import reading, relative
 
 CLASSES = 200
 SIDE: Literal[64] = 64

@@ -1,8 +1,11 @@
-"""The executor that carries out one request after another on the resident model."""
+"""The executor that carries out one request after another on the resident model.
+
+Local training there, with gradients that an executor computes, also serves the executor for `local.dp`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -10,15 +13,12 @@ from typing import Any
 import torch
 
 from rayfl.engine.device import seed_torch
-from rayfl.engine.executors.client_samples import Batch, view_of
-from rayfl.engine.executors.executor import Executor, Requested
-from rayfl.engine.executors.resident_training import train_resident
+from rayfl.engine.executors.executor import Batch, Executor, Requested, view_of
 from rayfl.errors import ScenarioError
+from rayfl.local.batches import TrainingBatch, check_repeatable
 from rayfl.local.context import ClientContext
-from rayfl.local.data_view import DataView
-from rayfl.local.features import features_and_outputs
-from rayfl.local.peekable_iterator import PeekableIterator
 from rayfl.local.queries import (
+    DataView,
     Features,
     Gradient,
     HessianVectorProduct,
@@ -29,13 +29,49 @@ from rayfl.local.queries import (
     Rehearsal,
 )
 from rayfl.local.requests import LocalTraining, Request
-from rayfl.local.selection import select
-from rayfl.local.sgd import BatchGradients, inputs_of
+from rayfl.local.sgd import BatchGradients, PeekableIterator, StepGradient, inputs_of, train
+from rayfl.local.state import VELOCITY
 from rayfl.local.steps import batches_of_steps
-from rayfl.local.training_batch import TrainingBatch
-from rayfl.local.training_step import check_repeatable
-from rayfl.models.feature_layer import head_of, undeclared
+from rayfl.local.training_plan import plan_training, select
+from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
+from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
+
+
+def train_resident(
+    model: FlatModel,
+    gradients: StepGradient,
+    client: ClientContext,
+    request: LocalTraining,
+    samples: int,
+    seed: int,
+    after_step: Callable[[], None] = lambda: None,
+) -> torch.Tensor:
+    """Trains a client's model in the resident one.
+
+    Args:
+        model: The resident model.
+        gradients: Computes the gradient of every step.
+        client: The client, which receives the steps' losses.
+        request: The training request.
+        samples: Number of samples to train on.
+        seed: Seed of the network's random draws, such as dropout masks.
+        after_step: Called after every step.
+
+    Returns:
+        A copy of the trained model vector.
+    """
+    plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
+    model.load(request.start, client.discrete.values)
+    seed_torch(seed, model.vector.device)
+    velocity = None
+    if client.keeps_momentum:
+        velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
+        client.state[VELOCITY] = velocity  # updated in place by the optimizer
+    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
+    model.check()
+    client.discrete.leave()
+    return model.vector.clone()
 
 
 class OneByOne(Executor):

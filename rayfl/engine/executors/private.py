@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rayfl import system_random
 from rayfl.config.privacy import SampleDP
-from rayfl.engine.executors.client_samples import view_of
-from rayfl.engine.executors.executor import Executor, Requested
-from rayfl.engine.executors.resident_training import train_resident
+from rayfl.engine.executors.executor import Executor, Requested, view_of
+from rayfl.engine.executors.one_by_one import train_resident
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.local.data_view import DataView
-from rayfl.local.queries import Gradient, Loss, LossAndGradient
+from rayfl.local.queries import DataView, Gradient, Loss, LossAndGradient
 from rayfl.local.requests import NO_OWN_GRADIENTS, LocalTraining
-from rayfl.local.selection import select
 from rayfl.local.sgd import StepGradient
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
+from rayfl.local.training_plan import select
 from rayfl.models.modes import evaluation_mode
-from rayfl.privacy.noise import Randomness, Secure, Seeded
-from rayfl.privacy.samples.poisson import (
+from rayfl.privacy import system_random
+from rayfl.privacy.samples.batches import (
+    Randomness,
+    Secure,
+    Seeded,
     expected_batch_size,
     full_passes,
     pass_length,

@@ -1,4 +1,13 @@
-"""Asynchronous training: clients begin and answer at their own times, and the server steps as answers arrive."""
+"""Asynchronous training: clients begin and answer at their own times, and the server steps as answers arrive.
+
+FedBuff: the server steps by the discounted mean change of a buffer of answers. Nguyen et al., "Federated Learning with
+Buffered Asynchronous Aggregation", AISTATS 2022, Algorithm 1.
+
+FedAsync: the server mixes every client's model into its own as soon as it arrives. Xie, Koyejo and Gupta,
+"Asynchronous Federated Optimization", 2019, Algorithm 1.
+
+Algorithms and options that do not support answers to older models than the server's current one are rejected.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +17,66 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rayfl.config.asynchronous import AsynchronousPhase
+from rayfl.algorithms.fedavg import FedAvg
+from rayfl.config.phase import AsynchronousPhase, BufferedPhase, FullyAsynchronousPhase
 from rayfl.config.scenario import Scenario
-from rayfl.engine.assignment import Group
-from rayfl.engine.backend import Ref
-from rayfl.engine.calls import Call
+from rayfl.engine.assignment import Group, Submitted, UpdatesOnHosts
+from rayfl.engine.backend import Call, Ref
+from rayfl.engine.events import Event
+from rayfl.engine.plan.participation import Participant
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.round_times import Arrivals, Update, step_times
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-from rayfl.engine.schedules.stale_answers import check_takes_stale_answers
-from rayfl.engine.updates_on_hosts import Submitted, UpdatesOnHosts
 from rayfl.errors import ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
-from rayfl.planning.arrivals import Arrivals, Update, step_times
-from rayfl.planning.events import Event
-from rayfl.planning.participation import Participant
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.round_index import RoundIndex
+
+
+def check_takes_stale_answers(plan: PhasePlan, scenario: Scenario) -> None:
+    """Checks that a phase can be asynchronous.
+
+    Raises:
+        ScenarioError: It cannot; the message begins with a key of the phase.
+    """
+    if scenario.participation is None or not scenario.participation.has_clock:
+        raise ScenarioError(
+            f"schedule: '{plan.phase.schedule}' needs a virtual clock to order the answers; give clients speeds in "
+            "[participation] (such as steps_per_s), or use schedule = 'parallel'"
+        )
+    _check_algorithm(plan)
+    if plan.phase.local.dp:
+        raise ScenarioError(
+            "local.dp: privacy is accounted in the round in which an update begins, but here updates end in later "
+            "rounds; leave it out, or use a parallel phase"
+        )
+    if plan.evaluated.reads_trained:
+        raise ScenarioError(
+            f"eval_model: '{plan.evaluated.rule}' averages the clients' models, but these began from different models; "
+            "use 'global', 'average' or 'ema'"
+        )
+
+
+def _check_algorithm(plan: PhasePlan) -> None:
+    name, algorithm = plan.phase.algorithm.name, plan.algorithm
+    if plan.asked != ("cohort",):
+        raise ScenarioError(
+            f"algorithm: '{name}' has {len(plan.asked)} exchanges per round, but asynchronous clients can have only "
+            "one; use an algorithm with one, such as 'fedavg', or a parallel phase"
+        )
+    if plan.client_state:
+        kept = ", ".join(sorted(plan.client_state))
+        raise ScenarioError(
+            f"algorithm: clients of '{name}' keep state ({kept}), which updates that overlap would not find as the "
+            "previous round left it; use an algorithm without client state, or a parallel phase"
+        )
+    if algorithm.no_stale_answers:
+        raise ScenarioError(f"algorithm: '{name}' cannot be asynchronous: {algorithm.no_stale_answers}")
+    if isinstance(algorithm, FedAvg) and algorithm.aggregation.each:
+        raise ScenarioError(
+            f"algorithm.aggregation: '{algorithm.aggregation.name}' compares updates, but these began from different "
+            "models; use 'mean'"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,3 +219,40 @@ def phase_of(plan: PhasePlan) -> AsynchronousPhase:
     """Returns the keys of an asynchronous phase."""
     assert isinstance(plan.phase, AsynchronousPhase)
     return plan.phase
+
+
+class Buffered(Asynchronous):
+    """w <- w + step(sum_i p_i s(tau_i) delta_i), delta_i from the model that client i began with, and sum_i p_i = 1."""
+
+    config = BufferedPhase
+    noun = "buffered phase"
+
+    def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
+        """See `Asynchronous.step`."""
+        discounts = [self.discount(index, each.round) for each in answered]
+        scalars, _ = self.backend.server.call("receive", index, discounts, *[each.part for each in answered], returns=2)
+        return scalars
+
+
+class FullyAsynchronous(Asynchronous):
+    """w <- (1 - a) w + a w_i with a = alpha s(tau): a step by a (w_i - w), which the server optimizer may change."""
+
+    config = FullyAsynchronousPhase
+    noun = "asynchronous phase"
+
+    @classmethod
+    def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
+        """See `Schedule.check`."""
+        super().check(plan, scenario)
+        if "delta" not in plan.algorithm.sent_vectors:
+            raise ScenarioError(
+                f"algorithm: clients of '{plan.phase.algorithm.name}' do not answer with a model that the server could "
+                "mix with its own; use another algorithm, such as 'fedavg', or schedule = 'buffered'"
+            )
+
+    def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
+        """See `Asynchronous.step`."""
+        (each,) = answered
+        assert isinstance(self.phase, FullyAsynchronousPhase)
+        share = self.phase.mixing * self.discount(index, each.round)
+        return self.backend.server.call("mix", index, each.round, share, each.part)

@@ -1,4 +1,7 @@
-"""Parallel rounds: from the server to the hosts and back, once for each of the algorithm's exchanges."""
+"""Parallel rounds: from the server to the hosts and back, once for each of the algorithm's exchanges.
+
+With local training without communication: parallel rounds in which no model is sent.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import ClassVar
 import numpy as np
 
 from rayfl.config.base_phase import BasePhase
-from rayfl.config.phase import ParallelPhase
+from rayfl.config.phase import LocalPhase, ParallelPhase
 from rayfl.engine.assignment import Group, at_home, grouped, longest_first
-from rayfl.engine.calls import Call
+from rayfl.engine.backend import Call
+from rayfl.engine.events import Event
+from rayfl.engine.plan.cohort import cohort_sizes
+from rayfl.engine.plan.participation import Participant
+from rayfl.engine.plan.round_times import parallel_round
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
-from rayfl.planning.cohort import cohort_sizes
-from rayfl.planning.events import Event
-from rayfl.planning.participation import Participant
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.round_times import parallel_round
 
 
 class Parallel(Schedule):
@@ -73,3 +76,10 @@ class Parallel(Schedule):
             groups, steps_of = grouped(cohort, steps, at_once), dict(zip(cohort, steps, strict=True))
             assigned = longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], hosts)
         return [(host, groups) for host, groups in enumerate(assigned) if groups]
+
+
+class Alone(Parallel):
+    """Every client of the cohort continues with its own model, on the worker that keeps it."""
+
+    config = LocalPhase
+    noun = "local phase"

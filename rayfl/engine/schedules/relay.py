@@ -1,19 +1,21 @@
-"""Relay rounds (sequential training): one chain of references through the cohort, past the scheduler."""
+"""Relay rounds (sequential training): one chain of references through the cohort, past the scheduler.
+
+With central training: pooled samples on one worker, with the same training code as for clients.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import ClassVar
 
 from rayfl.config.base_phase import BasePhase
-from rayfl.config.phase import RelayPhase
+from rayfl.config.phase import CentralPhase, RelayPhase
 from rayfl.engine.assignment import segments
-from rayfl.engine.backend import LONGEST_CHAIN, Ref
-from rayfl.engine.calls import Call
+from rayfl.engine.backend import LONGEST_CHAIN, Call, Ref
+from rayfl.engine.events import Event
+from rayfl.engine.plan.round_times import relay_round
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
-from rayfl.planning.events import Event
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.round_times import relay_round
 
 
 class Relay(Schedule):
@@ -50,3 +52,14 @@ class Relay(Schedule):
         """Waits for the model at the chain's end, and continues from it without lineage."""
         yield from self.wait(self._chain[-1:], index)
         self._model, self._chain = self.backend.detached(self._model), []
+
+
+class Central(Relay):
+    """A relay with one member, which holds the pooled samples."""
+
+    config = CentralPhase
+    noun = "central phase"
+
+    def names(self, clients: Sequence[int]) -> str:
+        """See `Schedule.names`."""
+        return "central training"

@@ -1,26 +1,33 @@
-"""The interface of schedules, which submit rounds to the hosts and own what is in flight."""
+"""The interface of schedules, which submit rounds to the hosts and own what is in flight.
+
+With the schedules by name and the one that a phase names, and the exceptions that end a phase or run while a round is
+submitted.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from inspect import isabstract
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rayfl.config.base_phase import BasePhase
+from rayfl.config.registry import Registry
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Backend, Ref
-from rayfl.engine.calls import Call, client_names
+from rayfl.engine.backend import Backend, Call, Ref, client_names
+from rayfl.engine.events import Event
+from rayfl.engine.plan.participation import Everybody, Participant, Participation, VirtualClock
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.round_times import RoundTimes
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.privacy_budget import Admission
+from rayfl.engine.totals import Simulated, Traffic
 from rayfl.engine.watchdog import Watchdog
-from rayfl.planning.events import Event
-from rayfl.planning.participation import Everybody, Participant, Participation
-from rayfl.planning.phase_plan import PhasePlan
-from rayfl.planning.round_index import RoundIndex
-from rayfl.planning.round_times import RoundTimes
-from rayfl.planning.totals import Simulated, Traffic
-from rayfl.planning.virtual_clock import VirtualClock
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.wording import report_as_theirs
 
 
 @dataclass(frozen=True)
@@ -190,3 +197,61 @@ class Schedule(ABC):
         """Waits for calls within a round, watched by the watchdog; returns their values."""
         yield from self._context.settled()
         return (yield from self._context.watchdog.wait(calls, self.plan.phase.name, index.round))
+
+
+schedules = Registry(
+    "schedule",
+    {
+        "parallel": "rayfl.engine.schedules.parallel:Parallel",
+        "relay": "rayfl.engine.schedules.relay:Relay",
+        "buffered": "rayfl.engine.schedules.asynchronous:Buffered",
+        "asynchronous": "rayfl.engine.schedules.asynchronous:FullyAsynchronous",
+        "local": "rayfl.engine.schedules.parallel:Alone",
+        "central": "rayfl.engine.schedules.relay:Central",
+    },
+)
+
+
+def schedule_of(phase: BasePhase) -> type[Schedule]:
+    """Returns the schedule class of a phase.
+
+    Raises:
+        ScenarioError: The name is not that of a schedule.
+    """
+    kind, where = schedules.resolve(phase.schedule), f"phases.{phase.name}.schedule"
+    if not (isinstance(kind, type) and issubclass(kind, Schedule)):
+        raise ScenarioError(f"{where}: '{phase.schedule}' is not a class derived from rayfl.schedules.Schedule")
+    if isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise ScenarioError(f"{where}: '{phase.schedule}' must define its base class's abstract methods: {missing}")
+    return kind
+
+
+class NobodyLeftError(Exception):
+    """A round's cohort was drawn, but the privacy budget admits none of its clients."""
+
+    def __init__(self, admission: Admission) -> None:
+        super().__init__(admission)
+        self.admission = admission
+
+
+class StoppedError(Exception):
+    """The run was stopped while a schedule waited for earlier rounds."""
+
+
+def submitted(schedule: Schedule, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
+    """Submits a round.
+
+    Raises:
+        RayflError: The user's own schedule raised.
+        NobodyLeftError: As the schedule's `draw`.
+        StoppedError: As the schedule's `settled`.
+    """
+    try:
+        return (yield from schedule.submit(index))
+    except (RayflError, NobodyLeftError, StoppedError):
+        raise
+    except Exception as error:
+        if type(schedule).__module__.startswith("rayfl."):
+            raise
+        raise RayflError(report_as_theirs(error, f"schedule '{type(schedule).__name__}': submit()")) from None

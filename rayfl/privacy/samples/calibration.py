@@ -1,21 +1,60 @@
 """Finds the noise for a target: no client's epsilon exceeds it, earlier spending included, and the largest is close.
 
-The search ends when the largest epsilon is within 1.5 % below the target (`CLOSE`), with hardly more noise than
-necessary.
+What a client update will cost is planned as accesses to its client's samples, before the noise is chosen. The search
+ends when the largest epsilon is within 1.5 % below the target (`CLOSE`), with hardly more noise than necessary.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.privacy.samples.accesses import Accesses, with_noise
 from rayfl.privacy.samples.accounting import MOST_ASKED, Accountant
+
+
+class Access(NamedTuple):
+    """One access to samples, before its noise is chosen; with a noise multiplier it is a `Mechanism`.
+
+    Attributes:
+        rate: The probability with which each sample takes part.
+        part: Which of the client's samples it touches; see `Mechanism.part`.
+    """
+
+    rate: float
+    part: str = ""
+
+
+Accesses = Mapping[Access, int]
+"""How often each happens."""
+
+
+def with_noise(accesses: Accesses, noise_multiplier: float, earlier: Spending | None = None) -> dict[Mechanism, int]:
+    """Returns the spending of these accesses with a noise multiplier, added to earlier spending."""
+    spending: Counter[Mechanism] = Counter(earlier or {})
+    for access, number in accesses.items():
+        spending[Mechanism(noise_multiplier, access.rate, access.part)] += number
+    return dict(spending)
+
+
+def times(accesses: Accesses, number: int) -> Counter[Access]:
+    """Returns the accesses of this many client updates."""
+    return Counter({access: each * number for access, each in accesses.items()})
+
+
+def without_noise(spending: Spending) -> Counter[Access]:
+    """Returns the accesses behind a spending, whatever their noise."""
+    used: Counter[Access] = Counter()
+    for mechanism, number in spending.items():
+        used[Access(mechanism.rate, mechanism.part)] += number
+    return used
+
 
 RATIO = 1.001
 """Noise multipliers are powers of this ratio, so that similar clients get the same one."""

@@ -14,13 +14,18 @@ from opacus.layers.dp_rnn import RNNLinear
 from torch import nn
 
 from rayfl.errors import ScenarioError
-from rayfl.local.discrete_buffers import changes_under_dp
+from rayfl.local.client_state import changes_under_dp
 from rayfl.models.flat import FlatModel
-from rayfl.models.slot import Slot
-from rayfl.privacy.samples.contiguous_copy import contiguous_copy, copy_modes
-from rayfl.privacy.samples.layer_gradients import layer_gradients
-from rayfl.privacy.samples.released_sums import ReleasedSums, add_clipped, clipping_factors
-from rayfl.privacy.samples.sample_gradients import SampleGradients, Whole, mean_of_copies
+from rayfl.models.tensors import Slot
+from rayfl.privacy.samples.opacus_layers import contiguous_copy, copy_modes, layer_gradients
+from rayfl.privacy.samples.released_sums import (
+    ReleasedSums,
+    SampleGradients,
+    Whole,
+    add_clipped,
+    clipping_factors,
+    mean_of_copies,
+)
 from rayfl.tasks.task import Task
 
 _ATTENTION = "aten::_scaled_dot_product"

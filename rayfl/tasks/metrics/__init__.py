@@ -1,17 +1,17 @@
 """Metrics by name: rayfl's own, those of torchmetrics, or your own."""
 
-from rayfl.registry import Registry
+from rayfl.config.registry import Registry
 
 metrics = Registry(
     "metric",
     {
-        "accuracy": "rayfl.tasks.metrics.accuracy:Accuracy",
-        "top_k": "rayfl.tasks.metrics.accuracy:TopK",
-        "top_5": "rayfl.tasks.metrics.accuracy:top_5",
-        "perplexity": "rayfl.tasks.metrics.perplexity:Perplexity",
-        "knn": "rayfl.tasks.metrics.knn:KNN",
-        "linear_probe": "rayfl.tasks.metrics.linear_probe:LinearProbe",
-        "spread": "rayfl.tasks.metrics.spread:Spread",
+        "accuracy": "rayfl.tasks.metrics.outputs:Accuracy",
+        "top_k": "rayfl.tasks.metrics.outputs:TopK",
+        "top_5": "rayfl.tasks.metrics.outputs:top_5",
+        "perplexity": "rayfl.tasks.metrics.outputs:Perplexity",
+        "knn": "rayfl.tasks.metrics.features:KNN",
+        "linear_probe": "rayfl.tasks.metrics.features:LinearProbe",
+        "spread": "rayfl.tasks.metrics.outputs:Spread",
         "macro_f1": "rayfl.tasks.metrics.shipped:macro_f1",
         "micro_f1": "rayfl.tasks.metrics.shipped:micro_f1",
         "balanced_accuracy": "rayfl.tasks.metrics.shipped:balanced_accuracy",
@@ -22,6 +22,6 @@ metrics = Registry(
         "mse": "rayfl.tasks.metrics.shipped:mse",
         "rmse": "rayfl.tasks.metrics.shipped:rmse",
         "mae": "rayfl.tasks.metrics.shipped:mae",
-        "r2": "rayfl.tasks.metrics.r2:R2",
+        "r2": "rayfl.tasks.metrics.outputs:R2",
     },
 )

@@ -13,8 +13,8 @@ from torchvision.transforms import autoaugment, functional
 
 from rayfl.config.data import Data
 from rayfl.data.augmentation.augmentation import Compose
-from rayfl.data.augmentation.autoaugment import NAMES, RANGES, AutoAugmentCIFAR10, operation
 from rayfl.data.augmentation.geometric import Crop, Flip
+from rayfl.data.augmentation.recipes import NAMES, RANGES, AutoAugmentCIFAR10, operation
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import build_store
 from rayfl.errors import ScenarioError

@@ -11,11 +11,8 @@ import torch
 from torchvision.transforms import functional
 
 from rayfl.data.augmentation.augmentation import Augmentation
-from rayfl.data.augmentation.color_jitter import ColorJitter, shifted_hue
-from rayfl.data.augmentation.gaussian_blur import GaussianBlur
-from rayfl.data.augmentation.grayscale import Grayscale
-from rayfl.data.augmentation.quarter_turn import QuarterTurn
-from rayfl.data.augmentation.solarize import Solarize
+from rayfl.data.augmentation.geometric import QuarterTurn
+from rayfl.data.augmentation.photometric import ColorJitter, GaussianBlur, Grayscale, Solarize, shifted_hue
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
 

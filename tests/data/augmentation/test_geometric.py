@@ -7,11 +7,11 @@ import pytest
 import torch
 from torchvision.transforms import functional
 
+from rayfl.config.registry import call_with_options
 from rayfl.data import augmentations
 from rayfl.data.augmentation.augmentation import Augmentation
 from rayfl.data.augmentation.geometric import Crop, Flip, Rotate
 from rayfl.errors import ScenarioError
-from rayfl.registry import call_with_options
 from rayfl.streams import stream
 
 SHAPES = [(7, 12, 9, 3), (5, 28, 28, 1), (1, 32, 32, 3)]

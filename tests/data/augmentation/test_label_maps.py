@@ -17,9 +17,9 @@ from rayfl.data.augmentation.resized_crop import ResizedCrop
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import build_store
 from rayfl.errors import ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from rayfl.streams import stream
-from rayfl.tasks.segmentation import Segmentation
+from rayfl.tasks.supervised import Segmentation
 from tests.engine.scenes import run_on_hosts
 
 CPU, HERE = torch.device("cpu"), "tests.data.augmentation.test_label_maps"

@@ -11,14 +11,13 @@ import pytest
 import torch
 from torchvision.transforms import functional
 
-from rayfl.config.data import Data
-from rayfl.config.normalizations import NORMALIZATIONS
+from rayfl.config.data import NORMALIZATIONS, Data
+from rayfl.config.registry import call_with_options
 from rayfl.data import augmentations
 from rayfl.data.augmentation.geometric import Crop, Flip, Rotate
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import build_store
 from rayfl.errors import ScenarioError
-from rayfl.registry import call_with_options
 from rayfl.streams import stream
 
 CIFAR_RECIPES = [name for name in augmentations if "cifar" in name]

@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 import rayfl
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
-from rayfl.data.defaults import with_data_defaults
+from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import ScenarioError
 

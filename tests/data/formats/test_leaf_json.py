@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.formats.leaf_json import find_leaf, read_leaf
+from rayfl.data.formats.leaf import find_leaf, read_leaf
 from rayfl.errors import DataError
 from tests.data.leaf_files import USERS, leaf_split, write_leaf
 

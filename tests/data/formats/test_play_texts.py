@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.data.formats.play_texts import leaf_windows, read_gutenberg, read_parquet
-from rayfl.data.formats.roles import VOCABULARY, encoded
+from rayfl.data.sources.next_character import VOCABULARY, encoded
+from rayfl.data.sources.shakespeare import leaf_windows, read_gutenberg, read_parquet
 from rayfl.errors import DataError
 
 GUTENBERG = """The first line

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.data.dataset import Provenance
-from rayfl.data.formats.written_images import WrittenImages, read_prepared, write_prepared
+from rayfl.data.formats.leaf import WrittenImages, read_prepared, write_prepared
 from rayfl.errors import DataError
 
 

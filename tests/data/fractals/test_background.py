@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rayfl.data.fractals.background import backgrounds, diamond_square
+from rayfl.data.fractals.canvas import backgrounds, diamond_square
 
 
 def point_by_point(fading: float, noise: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rayfl.data.fractals.blur import gaussian_blur, randomly_blurred
+from rayfl.data.fractals.canvas import gaussian_blur, randomly_blurred
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 7, 3), np.uint8)
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.fractals.cached import CachedFractalImages
-from rayfl.data.fractals.orbits import orbits
-from rayfl.data.fractals.placing import pasted
-from rayfl.data.sources.fractals import load
+from rayfl.data.fractals.canvas import pasted
+from rayfl.data.fractals.images import CachedFractalImages, load
+from rayfl.data.fractals.systems import orbits
 
 OPTIONS: dict[str, Any] = {"codes": 500, "pairs": 400, "test_images": 1, "objects": 3, "size": 16, "points": 50}
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from rayfl.data.fractals.codes import sample_codes
+from rayfl.data.fractals.systems import sample_codes
 
 CODES = sample_codes(5000, np.random.default_rng(0))
 SINGULAR = np.linalg.svd(CODES.maps[..., :2], compute_uv=False)

@@ -4,7 +4,7 @@ import colorsys
 
 import numpy as np
 
-from rayfl.data.fractals.colouring import coloured, hsv_to_rgb
+from rayfl.data.fractals.canvas import coloured, hsv_to_rgb
 
 
 def opencv_colour(hue: int, saturation: float, value: float) -> list[float]:

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from rayfl.data.fractals.codes import Codes, sample_codes
-from rayfl.data.fractals.jitter import jittered, largest_singular_value
+from rayfl.data.fractals.systems import Codes, jittered, largest_singular_value, sample_codes
 
 CODES = sample_codes(3000, np.random.default_rng(0))
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rayfl.data.fractals.codes import Codes, sample_codes
-from rayfl.data.fractals.orbits import orbits
+from rayfl.data.fractals.systems import Codes, orbits, sample_codes
 
 
 def point_by_point(codes: Codes, uniforms: np.ndarray) -> np.ndarray:

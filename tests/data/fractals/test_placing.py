@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rayfl.data.fractals.placing import flipped, pasted, placed
+from rayfl.data.fractals.canvas import flipped, pasted, placed
 
 
 class Draws:

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from rayfl.data.fractals.codes import sample_codes
-from rayfl.data.fractals.orbits import orbits
-from rayfl.data.fractals.rendering import graded, patch_counts
+from rayfl.data.fractals.canvas import graded, patch_counts
+from rayfl.data.fractals.systems import orbits, sample_codes
 
 
 def drawn_point_by_point(points: np.ndarray, size: int, patch: np.ndarray) -> np.ndarray:

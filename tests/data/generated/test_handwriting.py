@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.data.formats.written_images import WrittenImages
+from rayfl.config.registry import call_with_options
+from rayfl.data.formats.leaf import WrittenImages
 from rayfl.data.generated import handwriting
-from rayfl.data.generated.glyphs import CAPITAL, CHARACTERS, FAR, FONTS, SIZE, stroke_distances
+from rayfl.data.generated.handwriting import CAPITAL, CHARACTERS, FAR, FONTS, SIZE, stroke_distances
 from rayfl.errors import DataError
-from rayfl.registry import call_with_options
 
 
 def _same(a: WrittenImages, b: WrittenImages) -> bool:

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.config.loading import load_scenario
-from rayfl.data.generated import handwriting, memory, plays, tweets
+from rayfl.config.loader import load_scenario
+from rayfl.data.generated import handwriting, plays
+from rayfl.data.sources import sent140 as tweets
+from rayfl.data.sources import stand_in as memory
 from rayfl.errors import ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 
 
 @pytest.mark.parametrize("data", ["handwriting", "femnist", "shakespeare", "sent140"])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from rayfl.config.data import Data
-from rayfl.data.defaults import with_data_defaults
 from rayfl.data.partition.dirichlet import dirichlet
 from rayfl.data.partition.labels_by import argmax, column, quantiles
+from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.streams import stream

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rayfl.config.registry import call_with_options
 from rayfl.data import partitioners
 from rayfl.data.dataset import NaturalClients, Shards
 from rayfl.data.partition import (
@@ -20,10 +21,8 @@ from rayfl.data.partition import (
     natural,
     shards,
 )
-from rayfl.data.partition.balanced import _scaled
-from rayfl.data.partition.dirichlet import _capped_counts
+from rayfl.data.partition.dirichlet import _capped_counts, _scaled
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
 from rayfl.streams import stream
 from tests.data.splits import (
     assert_every_row_is_used_once,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.data.partition import dirichlet_per_client, dirichlet_per_client_unequal
-from rayfl.data.partition.per_client import _filled, _turns
+from rayfl.data.partition.dirichlet import _filled, _turns
 from rayfl.streams import stream
 from tests.data.splits import assert_every_row_is_used_once, fashion_mnist_labels, populations, seeds, some_labels
 

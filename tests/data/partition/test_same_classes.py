@@ -13,9 +13,9 @@ from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.data.dataset import Shards
-from rayfl.data.partition.same_classes import same_classes
+from rayfl.data.partition.split import same_classes
 from rayfl.data.store import ShardStore, build_store
-from rayfl.planning.slices import cut
+from rayfl.engine.plan.slices import cut
 
 _RNG = np.random.default_rng(5)
 X, Y = _RNG.integers(0, 256, (400, 2, 2, 1), np.uint8), np.arange(400) % 10

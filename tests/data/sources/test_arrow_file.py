@@ -14,7 +14,7 @@ import torch
 
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
-from rayfl.data.mapped_rows import MappedRows
+from rayfl.data.formats.columns import MappedRows
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import RayflError
 

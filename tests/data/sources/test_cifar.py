@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
-from rayfl.data.formats.cifar_batch import read_pickle
 from rayfl.data.sources import cifar
+from rayfl.data.sources.cifar import read_pickle
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
 
 ROWS = 6
 Name = Literal["cifar10", "cifar100"]

@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.config.beside import absolute
 from rayfl.config.data import Data
-from rayfl.data.defaults import with_data_defaults
+from rayfl.config.loader import absolute
 from rayfl.data.inputs import Fields, Ragged
+from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import RayflError
 

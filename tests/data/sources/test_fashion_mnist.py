@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 import pytest
 
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
 from rayfl.data.sources import fashion_mnist
 from rayfl.errors import DataError
-from rayfl.registry import call_with_options
 
 pytestmark = pytest.mark.usefixtures("few_writers")
 

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
 from rayfl.data.generated import handwriting
 from rayfl.data.prepare import prepare_femnist
 from rayfl.data.sources import femnist
 from rayfl.errors import DataError
-from rayfl.registry import call_with_options
 from tests.data.leaf_files import USERS, write_leaf
 
 

@@ -10,7 +10,7 @@ import torch
 
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
-from rayfl.data.sources.fractals import chosen_codes
+from rayfl.data.fractals.images import chosen_codes
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import ScenarioError
 

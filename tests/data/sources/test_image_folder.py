@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
 from rayfl.data.formats import image_files
 from rayfl.data.sources import image_folder
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
 
 CLASSES = ("cat", "dog", "elk")
 DOMAINS = ("photo", "art", "sketch")
@@ -40,7 +40,7 @@ def _by_domain(root: Path) -> None:
 def _load(tmp_path: Path, **options: Any) -> Dataset:
     given = {"source": "auto", "cache_dir": tmp_path / "cache", "seed": options.pop("seed", 0)}
     options = {"path": str(tmp_path / "pictures"), "size": 8, **options}
-    dataset: Dataset = call_with_options(image_folder.load, options, given, "data.options")
+    dataset: Dataset = call_with_options(image_folder.load_image_folder, options, given, "data.options")
     return dataset
 
 
@@ -250,6 +250,6 @@ def test_domains_raise_if_there_are_none(tmp_path: Path) -> None:
 def test_path_and_size_are_required_and_nothing_is_generated(tmp_path: Path) -> None:
     given = {"source": "generated", "cache_dir": tmp_path, "seed": 0}
     with pytest.raises(ScenarioError, match=r"data\.options: needs path, size"):
-        call_with_options(image_folder.load, {}, given, "data.options")
+        call_with_options(image_folder.load_image_folder, {}, given, "data.options")
     with pytest.raises(ScenarioError, match="'image_folder' has nothing to generate; choose 'auto' or 'files'"):
-        call_with_options(image_folder.load, {"path": "x", "size": 8}, given, "data.options")
+        call_with_options(image_folder.load_image_folder, {"path": "x", "size": 8}, given, "data.options")

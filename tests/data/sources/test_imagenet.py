@@ -11,8 +11,8 @@ from PIL import Image
 
 from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset
-from rayfl.data.defaults import with_data_defaults
-from rayfl.data.loading import load
+from rayfl.data.scenario_data import load
+from rayfl.data.section import with_data_defaults
 from rayfl.errors import DataError, ScenarioError
 
 

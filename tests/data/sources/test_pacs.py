@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
 from rayfl.data.sources import pacs
 from rayfl.data.sources.pacs import CLASSES
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 

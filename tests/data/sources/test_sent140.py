@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.generated import tweets
 from rayfl.data.inputs import Fields
+from rayfl.data.sources import sent140 as tweets
 from rayfl.data.sources.sent140 import load
 from rayfl.errors import DataError, ScenarioError
-from rayfl.models.distilbert import DistilBert
+from rayfl.models.text import DistilBert
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "so", "happy", "sad", "##der", "today", "!"]
 TWEETS = {
@@ -123,7 +123,7 @@ def test_missing_files_are_an_error_or_generated(tmp_path: Path) -> None:
     assert np.array_equal(ids[0], ids[1])
     assert not np.array_equal(ids[0][:20], ids[2][:20])
     assert np.array_equal(np.asarray(made.train.x.arrays["attention_mask"]), ids[0] > 0)
-    assert ids[0].max() <= len(tweets.vocabulary())
+    assert ids[0].max() <= len(tweets.generated_words())
     assert "Stand-in for Sent140 (generated tweets), not real data" in made.provenance.description
 
 

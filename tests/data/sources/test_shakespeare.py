@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.config.data import Data
+from rayfl.config.registry import call_with_options
 from rayfl.data.dataset import Dataset
-from rayfl.data.formats.roles import VOCABULARY, encoded, split
 from rayfl.data.generated import plays as generated_plays
 from rayfl.data.inputs import TextWindows
 from rayfl.data.sources import shakespeare
+from rayfl.data.sources.next_character import VOCABULARY, encoded, split
 from rayfl.data.store import build_store
 from rayfl.errors import DataError, ScenarioError
-from rayfl.registry import call_with_options
 
 
 def _text(seed: int, length: int) -> str:

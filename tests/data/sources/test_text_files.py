@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.data.formats.roles import VOCABULARY
-from rayfl.data.sources.text_files import load
+from rayfl.data.sources.next_character import VOCABULARY
+from rayfl.data.sources.next_character import load_text_files as load
 from rayfl.errors import DataError, ScenarioError
 
 TEXT = " mr. <unk> is Chairman of $ N N.V. \n" * 10

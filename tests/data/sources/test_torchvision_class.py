@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from rayfl.config.data import Data
-from rayfl.data.defaults import with_data_defaults
+from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import RayflError
 

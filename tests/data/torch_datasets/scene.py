@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import Dataset
 
 from rayfl.config.data import Data
-from rayfl.data.defaults import with_data_defaults
+from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 
 HERE = "tests.data.torch_datasets.scene"

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from rayfl.data.torch_datasets.labels import labels_of
+from rayfl.data.torch_datasets import labels_of
 from rayfl.errors import DataError
 from tests.data.torch_datasets.scene import LABELS, TEST, VECTORS, Items, N, WithTargets, store, vector
 

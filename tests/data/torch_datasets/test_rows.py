@@ -15,11 +15,11 @@ from torch.utils.data import Subset
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
-from rayfl.data.sample_reader import SampleReader
-from rayfl.data.torch_datasets.rows import TorchPieces, TorchRows
+from rayfl.data.tensors import SampleReader
+from rayfl.data.torch_rows import TorchPieces, TorchRows
 from rayfl.engine.host import Host
 from rayfl.errors import ClientError, DataError, ScenarioError
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 from tests.data.torch_datasets.scene import (
     HERE,
     LABELS,

@@ -18,15 +18,13 @@ from rayfl.algorithms.exchange import Answer, Answers, Released
 from rayfl.algorithms.server_state import ServerState
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.job import Job
-from rayfl.engine.state_store import MemoryStore
-from rayfl.local.client_streams import ClientStreams
-from rayfl.models.discrete import split
-from rayfl.planning.client_mechanism import BELOW, CLIP_NORM, ClientMechanism
-from rayfl.planning.events import RoundDone
-from rayfl.privacy.clients.answers import hide_answer
-from rayfl.privacy.clients.noised_sums import lattice_of, noised
+from rayfl.engine.state.state_store import MemoryStore
+from rayfl.local.context import ClientStreams
+from rayfl.models.tensors import split
+from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism, hide_answer, lattice_of, noised
 from rayfl.streams import stream
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase, target

@@ -8,7 +8,7 @@ import dp_accounting.rdp.rdp_privacy_accountant as reference
 import numpy as np
 import pytest
 
-from rayfl.privacy.clients.without_replacement import _log_even_moments, rdp_without_replacement
+from rayfl.privacy.clients.accounting import _log_even_moments, rdp_without_replacement
 from rayfl.privacy.composition import WIDE_ORDERS
 
 ORDERS = np.array([1.5, 2, 2.25, 3, 4, 5.5, 8, 16, 32])

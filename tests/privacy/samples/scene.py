@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.sample_request import SampleRequest
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.config.scenario import Scenario
+from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.job import Job
 from rayfl.local.spending import Mechanism
-from rayfl.planning.events import Event, RoundDone
-from rayfl.preparation import prepare
+from rayfl.runs.preparation import prepare
 
 if TYPE_CHECKING:
     import torch

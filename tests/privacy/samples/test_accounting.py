@@ -11,8 +11,7 @@ import pytest
 
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.privacy.samples.accounting import LARGEST_PRV, Accountant
-from rayfl.privacy.samples.client_epsilons import ClientEpsilons
+from rayfl.privacy.samples.accounting import LARGEST_PRV, Accountant, ClientEpsilons
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -9,9 +9,8 @@ from typing import Literal
 import pytest
 
 from rayfl.local.spending import Mechanism
-from rayfl.privacy.samples.accesses import Access
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.calibration import ImpossibleTargetError, Planned, noise_of_all, noise_of_each
+from rayfl.privacy.samples.calibration import Access, ImpossibleTargetError, Planned, noise_of_all, noise_of_each
 from tests.privacy.samples.test_accounting import DELTA, by_opacus
 
 Name = Literal["prv", "rdp"]

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from rayfl.models.flat import FlatModel
-from rayfl.privacy.samples.layer_gradients import MOST_GROUPED_WEIGHTS, layer_gradients
+from rayfl.privacy.samples.opacus_layers import MOST_GROUPED_WEIGHTS, layer_gradients
 from rayfl.privacy.samples.per_sample import PerSampleGradients
-from rayfl.privacy.samples.sample_gradients import OuterProducts, mean_of_copies
-from rayfl.tasks.classification import Classification
+from rayfl.privacy.samples.released_sums import OuterProducts, mean_of_copies
+from rayfl.tasks.supervised import Classification
 
 SAMPLES = 6
 LAYERS = [

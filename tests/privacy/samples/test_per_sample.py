@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rayfl.config.local import Train
-from rayfl.local.selection import select
+from rayfl.config.registry import call_with_options
+from rayfl.local.training_plan import select
 from rayfl.models import models
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import evaluation_mode
 from rayfl.models.network import Network
 from rayfl.privacy.samples.per_sample import PerSampleGradients
-from rayfl.registry import call_with_options
-from rayfl.tasks.classification import Classification
+from rayfl.tasks.supervised import Classification
 from tests.algorithms.scene import TanhNet
 
 CPU, TASK, CLASSES, SAMPLES = torch.device("cpu"), Classification(), 10, 5

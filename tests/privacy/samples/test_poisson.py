@@ -7,8 +7,8 @@ import pytest
 
 from rayfl.config.local import Local
 from rayfl.config.privacy import SampleDP
-from rayfl.privacy.noise import Seeded
-from rayfl.privacy.samples.poisson import (
+from rayfl.privacy.samples.batches import (
+    Seeded,
     expected_batch_size,
     full_passes,
     pass_length,

@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from rayfl.config.privacy import SampleDP
-from rayfl.privacy.lattice import Lattice
-from rayfl.privacy.noise import Seeded
 from rayfl.privacy.samples import released_sums
+from rayfl.privacy.samples.batches import Seeded, full_passes, pass_length
 from rayfl.privacy.samples.per_sample import PerSampleGradients
-from rayfl.privacy.samples.poisson import full_passes, pass_length
 from rayfl.privacy.samples.released_sums import FloatSums, LatticeSums, ReleasedSums
+from rayfl.privacy.secure_noise import Lattice
 from rayfl.streams import stream
 from tests.privacy.samples.test_per_sample import TASK, batch, resident
 

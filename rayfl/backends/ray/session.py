@@ -1,0 +1,303 @@
+"""Backend `ray`: runs hosts, server and scheduler as actors on a cluster, and replaces them if some die."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from rayfl.backends.ray import placement
+from rayfl.backends.ray.actors import KeptActors
+from rayfl.backends.ray.attempt import Attempt
+from rayfl.backends.ray.kept_cluster import KeptCluster
+from rayfl.backends.ray.log import RayLog
+from rayfl.backends.ray.placement import resources_of
+from rayfl.backends.ray.recovery import Chance, LastSnapshots, Recoveries
+from rayfl.engine.assignment import most_hosts
+from rayfl.engine.events import (
+    BudgetSpent,
+    Evaluated,
+    Event,
+    HostsAdded,
+    Recovering,
+    RoundDone,
+    RoundSettled,
+    SnapshotTaken,
+    Waiting,
+)
+from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.state.snapshots import RunSnapshot
+from rayfl.engine.state.state_store import DamagedStateError, StateStore
+from rayfl.errors import LostError, ResourceError
+from rayfl.models.tensors import SentModel
+from rayfl.privacy.release_ledger import Charges
+
+
+class RaySession:
+    """A run on a cluster.
+
+    If an actor or its node dies or stops answering, the run continues on new actors, after the last snapshot or from
+    the beginning. The events of the rounds since then are repeated and differ only in their seconds. If the scenario
+    can use more hosts than were started, the run adds them once the cluster has room.
+
+    Args:
+        job: The job to run.
+        actors: Provides the actors.
+        log: Receives Ray's own messages.
+        waiting: See `reserved`.
+
+    Attributes:
+        dashboard: The address of Ray's dashboard, if the session started one.
+        is_over: Whether the run has ended with no work left under way.
+
+    Raises:
+        ResourceError: See `Attempt`.
+    """
+
+    dashboard: str | None = None
+
+    def __init__(self, job: Job, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None) -> None:
+        self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
+        self.is_over, self._given_up = False, False
+        self._recoveries = Recoveries(resources_of(job.scenario).restarts, job.scenario.repeatable)
+        self._snapshots = LastSnapshots(job.scenario, log)
+        self._takes_snapshots, self._interrupted, self._grows = False, False, False
+        self._stopped_after: int | None = None
+        self._last_reported = 0
+        self._latest: Event | None = None
+        self._unreported: list[Event] = []
+        self._final: tuple[int, SentModel] | None = None
+        self._began = self._began_again = self._asked = time.monotonic()
+        self._attempt = self._first_attempt()
+
+    @property
+    def hosts(self) -> Sequence[dict[str, str]]:
+        """The description of each host (`Host.describe`)."""
+        return self._attempt.hosts
+
+    def events(self) -> Iterator[Event]:
+        self._began = self._began_again = self._asked = time.monotonic()
+        while True:
+            yield from self._unreported
+            self._unreported.clear()
+            try:
+                event = self._next()
+                if event is None and self._grows:
+                    yield from self._grow()
+                    continue
+                if event is None:
+                    self._final = self._committed()
+                    break
+            except LostError as error:
+                yield from self._recover(error)
+                continue
+            yield event
+            if isinstance(event, RoundDone):
+                yield from self._attempt.deaths.since(event)
+                self._look_for_room()
+        self.is_over = self._stopped_after is None and not self._interrupted
+
+    def stop(self) -> None:
+        assert isinstance(self._latest, RoundSettled)
+        self._stopped_after = self._latest.round
+        self._stop_where_asked()
+
+    def checkpoint_to(self, store: StateStore) -> None:
+        self._snapshots.store, self._takes_snapshots = store, True
+        try:
+            self._attempt.tell("checkpoint_to", store)
+        except LostError as error:
+            self._unreported += self._recover(error)
+
+    def charge_to(self, charges: Charges) -> None:
+        self._attempt.tell("charge_to", charges)
+
+    def interrupt(self) -> None:
+        self._interrupted = True
+        self._attempt.interrupt()
+
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        self._snapshots.store = store
+        self._recoveries.reached(snapshot.index.round)
+        try:
+            self._attempt.tell("restore", snapshot, store)
+            self._snapshots.add(snapshot)
+            self._last_reported = snapshot.index.round
+        except LostError as error:
+            self._snapshots.add(snapshot)
+            self._unreported += self._recover(error)
+            if not self._snapshots.any():
+                raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
+
+    def committed(self) -> tuple[int, SentModel]:
+        """See `Session.committed`; if the server is lost for good, the model of the last snapshot."""
+        while self._final is None:
+            try:
+                return self._committed()
+            except LostError as error:
+                if self._given_up or not self._attempt.has_begun:
+                    if (model := self._snapshots.model()) is None:
+                        raise
+                    return model
+                self._catch_up(error)
+        return self._final
+
+    def end_of_phase(self, round: int) -> SentModel | None:
+        while True:
+            try:
+                return self._attempt.end_of_phase(round)
+            except LostError as error:
+                if self._given_up:
+                    return None
+                self._catch_up(error)
+
+    def _first_attempt(self) -> Attempt:
+        while True:
+            try:
+                return Attempt(self._job, self._kept, self._log, self._waiting)
+            except LostError as error:
+                chance = self._recoveries.next(error)
+                self._unreported.append(self._chance(chance, error))
+                self._kept.discard()
+                time.sleep(chance.pause_s)
+
+    def _committed(self) -> tuple[int, SentModel]:
+        return self._attempt.committed(self._last_reported if self._job.settles else None)
+
+    def _next(self) -> Event | None:
+        """The next event of the current attempt; None at the end."""
+        event = self._attempt.next()
+        match event:
+            case None:
+                return None
+            case RoundDone():
+                self._last_reported = event.round
+                self._recoveries.reached(event.round)
+                event = replace(event, seconds=event.seconds + self._began_again - self._began)
+            case SnapshotTaken():
+                self._snapshots.add(RunSnapshot.from_json(event.snapshot))
+            case Waiting():
+                self._attempt.deaths.check_places()
+            case RoundSettled() if event.round == self._stopped_after:
+                self._stop_where_asked()
+        self._latest = event
+        return event
+
+    def _stop_where_asked(self) -> None:
+        try:
+            self._attempt.tell("stop")
+        except LostError:
+            return  # taking the next event raises it too, and the next attempt stops at the same round
+
+    def _recover(self, error: ResourceError) -> Iterator[Recovering]:
+        """Continues with new actors; retries until that works or the policy gives up."""
+        while True:
+            try:
+                chance = self._recoveries.next(error)
+            except ResourceError:
+                self._given_up = True
+                raise
+            yield self._chance(chance, error)
+            time.sleep(chance.pause_s)
+            try:
+                self._begin_again(self._attempt.deaths.in_updates())
+                return
+            except ResourceError as again:
+                error = again
+
+    def _chance(self, chance: Chance, error: ResourceError) -> Recovering:
+        phase, after = self._snapshots.after()
+        return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
+
+    def _look_for_room(self) -> None:
+        """Ends the attempt with a snapshot if the cluster has room for more hosts."""
+        if not self._job.scenario.repeatable:  # rounds already submitted would be released twice
+            return
+        if time.monotonic() - self._asked < placement.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
+            return
+        self._asked, hosts = time.monotonic(), len(self.hosts)
+        if not self._attempt.head.is_there():
+            return
+        most = most_hosts(plan_phases(self._job.scenario), max(self._job.num_clients))
+        if placement.hosts_with_room(self._job.scenario.resources, most, hosts) > hosts:
+            self._grows = True
+            self._attempt.interrupt()
+
+    def _grow(self) -> Iterator[HostsAdded]:
+        self._grows, before = False, len(self.hosts)
+        self._begin_again()
+        if self._interrupted:
+            return
+        phase, after = self._snapshots.after()
+        yield HostsAdded(phase, after, before, len(self.hosts))
+
+    def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
+        """Begins another attempt after the latest intact snapshot, or from the beginning."""
+        self._grows = False
+        self._kept.discard()
+        self._attempt = attempt = Attempt(self._job, self._kept, self._log, self._waiting, as_many_as_fit=True)
+        if suspects is not None:
+            attempt.suspect(suspects)
+        self._snapshots.restore(attempt)
+        _, self._last_reported = self._snapshots.after()
+        if self._takes_snapshots:
+            attempt.tell("checkpoint_to", self._snapshots.store)
+        if self._interrupted:
+            attempt.tell("interrupt")
+        self._began_again = self._asked = time.monotonic()
+
+    def _catch_up(self, error: LostError) -> None:
+        """Repeats the run with new actors up to the latest event."""
+        place = None if self._latest is None else _place(self._latest)
+        while True:
+            self._unreported += self._recover(error)
+            try:
+                while (event := self._next()) is not None and (place is None or _place(event) != place):
+                    pass
+                return
+            except LostError as again:
+                error = again
+
+
+@contextmanager
+def ray_session(
+    job: Job,
+    address: str | None,
+    log: RayLog,
+    waiting: Callable[[str], None] | None = None,
+    kept: KeptCluster | None = None,
+) -> Iterator[Session]:
+    """Runs a job on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
+
+    Args:
+        job: The job to run.
+        address: The cluster's address, or None.
+        log: Receives Ray's own messages.
+        waiting: See `reserved`.
+        kept: The connection and actors to use; the next run can reuse them if this one completes.
+
+    Raises:
+        ResourceError: No cluster answers, or the hosts do not fit on it or cannot start.
+    """
+    with ExitStack() as stack:
+        if kept is None:
+            kept = stack.enter_context(KeptCluster())
+        url = kept.connect(address, job.scenario.resources.dashboard)
+        kept.log_to(log.path)
+        try:
+            session = RaySession(job, kept.actors, log, waiting)
+            session.dashboard = url
+            yield session
+        except BaseException:
+            kept.actors.discard()
+            raise
+        if not session.is_over:  # calls of a round that was not awaited may still be running
+            kept.actors.discard()
+
+
+def _place(event: Event) -> tuple[type[Event], int] | None:
+    """The position of a run at an event; None for events that another attempt may not have."""
+    known = isinstance(event, RoundDone | Evaluated | RoundSettled | BudgetSpent)
+    return (type(event), event.round) if known else None

@@ -1,0 +1,165 @@
+"""Independent calls as Ray tasks, as many at once as the cluster has room for."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rayfl.backends.ray.connection import attached
+from rayfl.backends.ray.failures import as_rayfl_error, take_ray_text
+from rayfl.backends.ray.log import NAME, RayLog, ray_text_in
+from rayfl.backends.ray.placement import check_ever_fits
+from rayfl.config.execution import Resources
+from rayfl.engine.memory import keep_freed_memory
+from rayfl.errors import ResourceError
+
+TICK_S = 1.0
+
+ENDS_WITHIN_S = 10.0
+"""How long an interrupted task may take to end."""
+
+
+class Task(NamedTuple):
+    """One call.
+
+    Attributes:
+        arguments: The call's arguments.
+        resources: The call reserves the resources of one host.
+    """
+
+    arguments: tuple[Any, ...]
+    resources: Resources
+
+
+class Returned(NamedTuple):
+    """The result of a task.
+
+    Attributes:
+        task: The task's position, from 0.
+        value: The call's return value, or the `RayflError` with which it failed on Ray.
+    """
+
+    task: int
+    value: Any
+
+
+def run_tasks(
+    function: Callable[..., Any], tasks: Sequence[Task], address: str | None, writes: Path, reads: Path
+) -> Generator[Returned | None, None, None]:
+    """Calls `function` for every task, in order; closing the generator interrupts running calls.
+
+    Args:
+        function: The function to call.
+        tasks: The arguments and resources of each call.
+        address: The cluster's address (see `attached`).
+        writes: A folder to which the calls write; every node must be able to. Ray's own messages go to a file there.
+        reads: A folder that the calls read; if it exists, every node must be able to read it.
+
+    Yields:
+        Each result as soon as it is known, and None about every second without one.
+
+    Raises:
+        ResourceError: No cluster answers at `address`, a task can never fit on it, or a node cannot access a folder.
+    """
+    log = RayLog(writes / NAME)
+    with attached(address, workers_print=False), ray_text_in(log):
+        for resources in {task.resources for task in tasks}:
+            check_ever_fits(resources)
+        if sum(node["Alive"] for node in ray.nodes()) > 1:
+            _check_seen_by_all(writes, reads)
+        under_way = {
+            _remote(task.resources).remote(function, *task.arguments): number for number, task in enumerate(tasks)
+        }
+        try:
+            while under_way:
+                done, _ = ray.wait(list(under_way), num_returns=1, timeout=TICK_S)
+                if not done:
+                    yield None
+                for ref in done:
+                    yield Returned(under_way.pop(ref), _value(ref, log))
+        finally:
+            _end(list(under_way))
+
+
+def _end(tasks: Sequence[Any]) -> None:
+    """Interrupts tasks as Ctrl-C would, so that runs write a checkpoint; kills those still running afterwards.
+
+    A second Ctrl-C kills them at once.
+    """
+    try:
+        for ref in tasks:
+            ray.cancel(ref)
+        if tasks:
+            ray.wait(list(tasks), num_returns=len(tasks), timeout=ENDS_WITHIN_S)
+    finally:
+        for ref in tasks:
+            ray.cancel(ref, force=True)
+
+
+def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:
+    """Addresses of the cluster's nodes on which a path is missing or lacks this access (`os.access`)."""
+    accessible = ray.remote(_accessible)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    checks = [
+        accessible.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote(path, access)
+        for node in nodes
+    ]
+    return [node["NodeManagerAddress"] for node, seen in zip(nodes, ray.get(checks), strict=True) if not seen]
+
+
+def _check_seen_by_all(writes: Path, reads: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=writes, prefix=".seen-by-all-") as probe:
+        missing = nodes_that_miss(Path(probe), os.W_OK)
+    if missing:
+        raise ResourceError(
+            f"{_nodes(missing)} cannot write to this machine's '{writes}', where all runs write their records: name a "
+            "folder on shared storage with --out"
+        )
+    missing = nodes_that_miss(reads) if reads.exists() else []
+    if missing:
+        raise ResourceError(
+            f"{_nodes(missing)} cannot read the data in '{reads}': copy it to all nodes, or name a folder on shared "
+            "storage with --data-dir"
+        )
+
+
+def _nodes(addresses: Sequence[str]) -> str:
+    return f"node{'s' * (len(addresses) > 1)} {', '.join(addresses)}"
+
+
+def _accessible(path: Path, access: int) -> bool:
+    return os.access(path, access)
+
+
+def _called(function: Callable[..., Any], *arguments: Any) -> Any:
+    keep_freed_memory()
+    return function(*arguments)
+
+
+def _remote(resources: Resources) -> Any:
+    """The remote function for tasks with these resources.
+
+    Resources are set here rather than with `.options`: only for a function created with a GPU does Ray end the worker
+    with the task, which releases the GPU's memory.
+    """
+    return ray.remote(
+        num_cpus=resources.cpus_per_host, num_gpus=resources.gpus_per_host, max_retries=resources.restarts
+    )(_called)
+
+
+def _value(ref: Any, log: RayLog) -> Any:
+    try:
+        return ray.get(ref)
+    except RayError as error:
+        told = as_rayfl_error(error, {})
+        log.write(take_ray_text(told))
+        return told

@@ -1,0 +1,58 @@
+"""Actors as the engine's workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+
+from rayfl.backends.ray.failures import as_rayfl_error
+from rayfl.engine.backend import Ref
+
+
+class ActorWorker:
+    """A host or the server as an actor: calls are remote calls, and references are Ray's."""
+
+    def __init__(self, actor: Any, name: str) -> None:
+        self.actor: ActorHandle[Any] = actor
+        self.name = name
+
+    def call(self, method: str, *arguments: Any, returns: int | Literal["streaming"] = 1) -> Any:
+        return getattr(self.actor, method).options(num_returns=returns).remote(*arguments)
+
+
+class RayBackend:
+    """Hosts and server as actors."""
+
+    rounds_ahead = 1
+
+    def __init__(self, hosts: Sequence[ActorWorker], server: ActorWorker) -> None:
+        self.hosts, self.server = hosts, server
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
+        refs = list(refs)
+        done, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
+        if done and len(refs) > 1:
+            done, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+        return list(done)
+
+    def get(self, ref: Ref) -> Any:
+        try:
+            return ray.get(ref)
+        except RayError as error:
+            raise as_rayfl_error(error, self._names()) from None
+
+    def detached(self, ref: Ref) -> Ref:
+        (held,) = self.get(self.server.call("hold", ref))
+        return held
+
+    def _names(self) -> dict[str, str]:
+        return names_of([*self.hosts, self.server])
+
+
+def names_of(workers: Sequence[ActorWorker]) -> dict[str, str]:
+    """The name of each actor by its id in hexadecimal digits."""
+    return {worker.actor._actor_id.hex(): worker.name for worker in workers}

@@ -1,0 +1,152 @@
+"""`rayfl data`: prints and draws the split of a scenario's data among its clients."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rayfl.cli.exit_status import exit_status
+from rayfl.cli.options import add_scenario, command_parser
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from rayfl.config.data import Data
+    from rayfl.data.dataset import ClientNames
+    from rayfl.data.split_facts import SplitFacts
+
+EXAMPLES = """\
+examples:
+  {prog} fashion_mnist_cyclic
+  {prog} fashion_mnist_cyclic data.partition.beta=0.5 data.seed=1 --out split.png
+  {prog} my/own.toml --clients
+"""
+
+PERCENTILES = {"min": 0, "25 %": 25, "median": 50, "75 %": 75, "max": 100}
+"""Columns of the overview."""
+
+SHOWN = 3
+"""Number of classes to show for each client."""
+
+WIDE = 10_000
+"""Width of a line about a client, whatever the terminal: names are never folded."""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.cli.data") -> int:
+    """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
+    of_command = parser(prog)
+    options = of_command.parse_intermixed_args(arguments)
+    if not options.name:
+        of_command.error("name a scenario")
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
+    parser = command_parser(prog, "Print and draw the split of a scenario's data among its clients.", EXAMPLES)
+    add_scenario(parser, "scenario")
+    parser.add_argument(
+        "--clients", action="store_true", help="also print a line for every client, with its name and classes"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: SCENARIO-split.png)")
+    return parser
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    from rayfl.cli.data_pictures import draw_sheet, draw_split
+    from rayfl.config.loader import load_scenario
+    from rayfl.data.files import cache_folder, data_folder
+    from rayfl.data.inputs import Rendered
+    from rayfl.data.split_facts import empty_classes, split_facts
+    from rayfl.data.store import build_store
+    from rayfl.errors import ResourceError
+    from rayfl.runs.resolution import resolve
+
+    scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
+    store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
+    facts = split_facts(store)
+    console, said = Console(), empty_classes(store)
+    for line in (
+        f"{scenario.title or scenario.name} (data seed {scenario.data_seed})",
+        f"data     {store.provenance.source}: {store.provenance.description}",
+        f"         {store.summary()}",
+        *([f"note     {said}"] if said else []),
+    ):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    measured = {"training samples": facts.sizes, **{f"{name} samples": s for name, s in facts.held_out.items()}}
+    if facts.classes is not None and facts.distances is not None:
+        measured |= {"classes": facts.classes, "distance": facts.distances}
+    console.print(_overview(measured))
+    if facts.distances is None:
+        console.print("labels are not classes; data.labels_by can derive classes from them", highlight=False)
+    else:
+        console.print("distance: total variation between the classes of a client and of all clients", highlight=False)
+    if options.clients:
+        Console(width=WIDE).print(_by_client(measured, store.client_names, facts))
+    picture = options.out or Path(f"{scenario.name}-split.png")
+    title, images = scenario.title or scenario.name, store.train.x
+    pictures = [picture]
+    try:
+        draw_split(facts, f"{title}\n{_partition(scenario.data)}", store.provenance, picture)
+        if isinstance(images, Rendered):
+            pictures.append(picture.with_name(f"{picture.stem}-images.png"))
+            draw_sheet(images, title, store.provenance, scenario.data_seed, pictures[-1])
+    except OSError as error:
+        raise ResourceError(f"--out: cannot write {picture} ({error.strerror or error})") from error
+    for path in pictures:
+        console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _partition(data: Data) -> str:
+    chosen = data.partition
+    if chosen is None:
+        return "the data's default partition"
+    options = ", ".join(f"{key} = {value}" for key, value in chosen.options.items())
+    return f"partition {chosen.name}" + (f" ({options})" if options else "")
+
+
+def _overview(measured: dict[str, np.ndarray]) -> Table:
+    import numpy as np  # takes longer to load than the shell's completion should
+
+    table = _table("by client", *PERCENTILES, "mean")
+    for name, values in measured.items():
+        found = [*np.percentile(values, list(PERCENTILES.values())), values.mean()]
+        table.add_row(name, *(f"{value:.3f}" if values.dtype.kind == "f" else f"{value:,.6g}" for value in found))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(first, box=None, pad_edge=False)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _by_client(measured: dict[str, np.ndarray], names: ClientNames | None, facts: SplitFacts) -> Table:
+    table = Table("client", box=None, pad_edge=False)
+    if names is not None:
+        table.add_column("owner")
+    for name in measured:
+        table.add_column(name, justify="right")
+    if facts.labels is not None:
+        table.add_column("most frequent classes")
+    largest = facts.largest_classes(SHOWN) if facts.labels is not None else None
+    for client, values in enumerate(zip(*measured.values(), strict=True)):
+        cells = [Text(names[client])] if names is not None else []
+        cells += [Text(f"{value:.3f}" if isinstance(value, float) else f"{value:,}") for value in values]
+        if largest is not None:
+            cells.append(Text(", ".join(f"{label} ({share:.0%})" for label, share in next(largest))))
+        table.add_row(str(client), *cells)
+    return table
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""`rayfl doctor`: checks whether a machine is ready for rayfl."""

@@ -1,0 +1,300 @@
+"""`rayfl list`: scenarios and grids by paper or topic, with their data and cost.
+
+The folder of a file in `scenarios/` says which paper or topic it belongs to.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rayfl.cli.exit_status import exit_status
+from rayfl.cli.options import command_parser
+from rayfl.config.loader import load_scenario, read_scenario
+from rayfl.config.phase import AsynchronousPhase
+from rayfl.config.scenario import Scenario
+from rayfl.config.scenario_files import find_grids, find_scenarios, is_shipped
+from rayfl.console import table_console
+from rayfl.data.files import KNOWN, data_folder
+from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.errors import ScenarioError
+from rayfl.studies.grid.schema import load_grid
+
+PAPERS: Mapping[str, str] = {
+    "cyclicfl": "CyclicFL: Efficient Federated Learning with Cyclic Model Pre-Training",
+    "fedbug": "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning",
+    "coprefl": "CoPreFL: Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks",
+    "fps": "FPS: On the Importance and Applicability of Pre-Training for Federated Learning",
+    "privacy": "Differential privacy",
+    "asynchronous": "Asynchronous federated learning",
+    "starts": "Starting points compared",
+}
+"""The title of every folder, in the order of the list."""
+
+OTHERS = "Other scenarios shipped with rayfl"
+OWN = "Your own"
+
+
+def paper_of(path: Path) -> str:
+    """The title of the group of a scenario or grid."""
+    return PAPERS.get(path.parent.name, OTHERS) if is_shipped(path) else OWN
+
+
+def in_order(title: str) -> int:
+    """The position of a group in lists: your own files come first."""
+    return [OWN, *PAPERS.values(), OTHERS].index(title)
+
+
+Availability = Literal["found", "stand-in", "missing", "generated", "own"]
+"""Availability of the data of a scenario. `found`: its files are in the data folder. `stand-in`: they are not, and the
+scenario runs on generated data instead. `missing`: they are not, and the scenario does not run without them.
+`generated`: it always runs on generated data. `own`: your files or code, checked when the scenario runs."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The amount of training in a scenario.
+
+    Attributes:
+        rounds: Rounds of all phases.
+        client_updates: Expected number over all rounds; None if it depends on the number of clients in the data.
+    """
+
+    rounds: int
+    client_updates: int | None
+
+
+@dataclass(frozen=True)
+class ScenarioEntry:
+    """A scenario in the list.
+
+    Attributes:
+        name: Its name, for `rayfl run`.
+        title: Its title, possibly empty.
+        paper: The title of its group.
+        data: The name of its data set, or `package.module:object`.
+        availability: Whether its data is available.
+        cost: Its cost; None if the scenario is not valid.
+        quick: Its cost with `--quick`; None without a [quick] table.
+        error: The last line of the error; empty if the scenario is valid.
+    """
+
+    name: str
+    title: str
+    paper: str
+    data: str = ""
+    availability: Availability = "own"
+    cost: Cost | None = None
+    quick: Cost | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class GridEntry:
+    """A grid in the list.
+
+    Attributes:
+        name: Its name, for `rayfl grid`.
+        title: The heading of its table.
+        paper: The title of its group.
+        scenario: Name of the scenario behind its cells.
+        runs: Number of runs.
+    """
+
+    name: str
+    title: str
+    paper: str
+    scenario: str
+    runs: int
+
+
+def scenario_entries(containing: str = "") -> list[ScenarioEntry]:
+    """The scenarios whose name, title, paper or data contains a text, ignoring case, by paper and name.
+
+    Raises:
+        ScenarioError: A file cannot be read, or two share a name.
+    """
+    found = [_scenario_entry(name, path) for name, path in sorted(find_scenarios().items())]
+    chosen = [one for one in found if _contains(containing, one.name, one.title, one.paper, one.data)]
+    return sorted(chosen, key=lambda entry: in_order(entry.paper))
+
+
+def grid_entries(containing: str = "") -> list[GridEntry]:
+    """The grids whose name, title, paper or scenario contains a text, ignoring case, by paper and name.
+
+    Raises:
+        ScenarioError: A file cannot be read or is not a valid grid, or two share a name.
+    """
+    found = []
+    for name, path in sorted(find_grids().items()):
+        grid = load_grid(path)
+        found.append(GridEntry(name, grid.title, paper_of(path), Path(grid.scenario).stem, len(grid.places)))
+    chosen = [one for one in found if _contains(containing, one.name, one.title, one.paper, one.scenario)]
+    return sorted(chosen, key=lambda entry: in_order(entry.paper))
+
+
+def _contains(text: str, *where: str) -> bool:
+    return any(text.casefold() in one.casefold() for one in where)
+
+
+def _scenario_entry(name: str, path: Path) -> ScenarioEntry:
+    tables = read_scenario(path)  # once: most of the time goes into reading
+    title = str(tables.get("title", ""))
+    try:
+        scenario = load_scenario(tables)
+        quick = _cost(load_scenario(tables, quick=True)) if tables.get("quick") else None
+        return ScenarioEntry(
+            name, title, paper_of(path), scenario.data.name, _availability(scenario), _cost(scenario), quick
+        )
+    except ScenarioError as error:
+        return ScenarioEntry(name, title, paper_of(path), error=str(error).splitlines()[-1])
+
+
+def _availability(scenario: Scenario) -> Availability:
+    data = scenario.data
+    known = KNOWN.get(data.name)
+    if data.source == "generated" or data.name in ("fractals", "handwriting"):
+        return "generated"
+    if known is None:
+        return "own"
+    if known.found(data_folder()) is not None:
+        return "found"
+    return "stand-in" if known.generated and data.source == "auto" else "missing"
+
+
+def _cost(scenario: Scenario) -> Cost:
+    clients, updates = scenario.data.clients, 0.0
+    for phase in scenario.phases:
+        if isinstance(phase, AsynchronousPhase):  # its cohort is those who may start, not those who answer
+            updates += phase.rounds * phase.answers_per_step
+        elif clients is not None:
+            updates += phase.rounds * expected_cohort_size(phase, clients)
+        elif isinstance(phase.settings.cohort, int):
+            updates += phase.rounds * phase.settings.cohort
+        else:
+            return Cost(_rounds(scenario), None)
+    return Cost(_rounds(scenario), round(updates))
+
+
+def _rounds(scenario: Scenario) -> int:
+    return sum(phase.rounds for phase in scenario.phases)
+
+
+EXAMPLES = """\
+examples:
+  {prog}
+  {prog} femnist                # only if the name, title, paper or data contains it
+  {prog} --grids coprefl
+  {prog} --json
+
+data: `found` in the data folder; not found, with a generated `stand-in`; `missing`, so the scenario does not run;
+always `generated`; or your `own` files or code, which are checked when the scenario runs
+cost: rounds and client updates, in full and with --quick
+"""
+
+WIDE = 130
+"""Width of a terminal, in characters, from which every scenario takes one row."""
+
+STYLES = {"found": "green", "stand-in": "yellow", "missing": "red"}
+
+
+def main(arguments: Sequence[str], prog: str) -> int:
+    """The command; `exit_status` explains what it returns."""
+    options = parser(prog).parse_args(arguments)
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser."""
+    parser = command_parser(prog, "List scenarios and grids by paper, with their data and cost.", EXAMPLES)
+    parser.add_argument("text", nargs="?", default="", help="list only entries that contain this text (default: all)")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--scenarios", action="store_true", help="list only scenarios")
+    kind.add_argument("--grids", action="store_true", help="list only grids")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    scenarios = [] if options.grids else scenario_entries(options.text)
+    grids = [] if options.scenarios else grid_entries(options.text)
+    if options.json:
+        print(json.dumps({"scenarios": [*map(asdict, scenarios)], "grids": [*map(asdict, grids)]}, indent=1))
+        return 0
+    if not (scenarios or grids):
+        print(f"no scenario or grid contains '{options.text}'; `rayfl list` lists all", file=sys.stderr)
+        return 1
+    if scenarios:
+        print_scenarios(scenarios)
+    if grids:
+        print_grids(grids)
+    return 0
+
+
+def print_scenarios(entries: Sequence[ScenarioEntry]) -> None:
+    """Prints scenarios by paper, with their data and cost."""
+    console = table_console()
+    for paper, group in groupby(entries, attrgetter("paper")):
+        _print_heading(console, paper)
+        if console.width < WIDE:
+            table = _table("scenario", "title, data, cost")
+            for entry in group:
+                title, data, cost, quick = _columns(entry)
+                facts = Text.assemble(data, "; ", cost, "; --quick: ", quick)
+                table.add_row(Text(entry.name), Text("\n").join([title, facts]))
+        else:
+            table = _table("scenario", "title", "data", "cost", "--quick")
+            for entry in group:
+                table.add_row(Text(entry.name), *_columns(entry))
+        console.print(table)
+
+
+def print_grids(entries: Sequence[GridEntry]) -> None:
+    """Prints grids by paper, with the number of their runs."""
+    console = table_console()
+    for paper, group in groupby(entries, attrgetter("paper")):
+        _print_heading(console, paper)
+        table = _table("grid", "title", "runs")
+        for entry in group:
+            table.add_row(Text(entry.name), Text(entry.title), f"{entry.runs}")
+        console.print(table)
+
+
+def _columns(entry: ScenarioEntry) -> list[Text]:
+    if entry.error:
+        return [Text(f"{entry.title} (not valid: {entry.error})", style="red"), Text("–"), Text("–"), Text("–")]
+    data = Text.assemble(f"{entry.data} ", (entry.availability, STYLES.get(entry.availability, "")))
+    quick = Text("–") if entry.quick is None else _cost_text(entry.quick)
+    return [Text(entry.title), data, Text("–") if entry.cost is None else _cost_text(entry.cost), quick]
+
+
+def _cost_text(cost: Cost) -> Text:
+    updates = (
+        "updates unknown"
+        if cost.client_updates is None
+        else f"{cost.client_updates:,} update{'s' * (cost.client_updates != 1)}"
+    )
+    return Text(f"{cost.rounds:,} round{'s' * (cost.rounds != 1)}, {updates}")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for name in columns:
+        # names that commands take are never folded
+        table.add_column(name, no_wrap=name in ("scenario", "grid"))
+    return table
+
+
+def _print_heading(console: Console, paper: str) -> None:
+    console.print(Text(f"\n{paper}", style="bold"))

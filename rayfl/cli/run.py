@@ -1,0 +1,129 @@
+"""`rayfl run`: lists, shows and runs scenarios, and resumes runs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rayfl.cli.exit_status import exit_status
+from rayfl.cli.options import (
+    SHARED,
+    add_centralised,
+    add_shared_options,
+    check_centralised,
+    command_parser,
+    folder_or_uri,
+    refuse,
+    resolve_shared,
+)
+
+EXAMPLES = """\
+examples:
+  {prog} --list
+  {prog} femnist_cyclic --quick
+  {prog} femnist_cyclic seed=1 phases.0.rounds=20 data.source=files --data-dir ~/data
+  {prog} my/own.toml --backend inline
+  {prog} femnist_cyclic --show
+  {prog} femnist_cyclic --centralised
+  {prog} --resume runs/femnist_cyclic-20260101-120000
+  {prog} --resume runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
+  {prog} femnist_cyclic --out s3://bucket/runs
+  ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
+"""
+
+RESUMING = """\
+examples:
+  {prog} runs/femnist_cyclic-20260101-120000
+  {prog} runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
+  {prog} s3://bucket/runs/femnist_cyclic-20260101-120000 resources.hosts=8
+"""
+
+
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario", resumes: bool = False) -> int:
+    """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2.
+
+    Args:
+        arguments: The arguments of the command; by default those of the program.
+        prog: The command as the user typed it.
+        resumes: As for `parser`.
+    """
+    of_command = parser(prog, resumes)
+    options = of_command.parse_intermixed_args(arguments)
+    if options.resume and options.name and "=" in options.name:
+        options.overrides, options.name = [options.name, *options.overrides], None
+    if not (options.list or options.name or options.resume):
+        of_command.error("name a scenario, or use --list")
+    if options.more is not None and (not options.resume or options.name or options.more < 1):
+        of_command.error("--more: only works with --resume, and must be a number of rounds above 0")
+    if options.show and options.centralised:
+        of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
+    if options.list:
+        refuse(of_command, options, "with --list", "show", "resume", "quick", "centralised", "keep_momentum", *SHARED)
+    if options.show:  # added to the command of a run, it checks that command, so options of the run may stay
+        refuse(of_command, options, "with --show", "resume")
+    if options.resume:
+        refuse(of_command, options, "where a run continues in its own folder", "out")
+    resolve_shared(of_command, options)
+    check_centralised(of_command, options)
+    return exit_status(lambda: _carry_out(options))
+
+
+def parser(prog: str, resumes: bool = False) -> argparse.ArgumentParser:
+    """The command's parser.
+
+    Args:
+        prog: The command as the user typed it.
+        resumes: Whether the first argument is a run to resume, as for `rayfl resume`.
+    """
+    again = "the folder or URI of a run to continue from its last checkpoint, by default with its own scenario"
+    if resumes:
+        parser = command_parser(prog, "Continue a run that was interrupted, killed or lost.", RESUMING)
+        parser.add_argument("resume", type=folder_or_uri, metavar="run", help=again)
+        parser.set_defaults(show=False)
+    else:
+        parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
+        parser.add_argument("--resume", type=folder_or_uri, metavar="RUN", help=again)
+        parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
+    parser.add_argument(
+        "--more",
+        type=int,
+        metavar="ROUNDS",
+        help=f"{'' if resumes else 'with --resume: '}add this many rounds to the last phase of the run",
+    )
+    add_centralised(parser)
+    add_shared_options(parser, "scenario")
+    return parser
+
+
+def _carry_out(options: argparse.Namespace) -> int:
+    if options.list:
+        from rayfl.cli.list import print_scenarios, scenario_entries
+
+        print_scenarios(scenario_entries())
+    elif options.show:
+        from rayfl.config.loader import load_scenario
+        from rayfl.engine.plan.scenario_checks import check_scenario
+        from rayfl.runs.resolution import resolve
+
+        scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
+        check_scenario(scenario)
+        print(scenario.to_toml(), end="")
+    else:
+        from rich.console import Console
+
+        from rayfl.runs.session import run  # loads PyTorch
+
+        run(
+            options.name,
+            overrides=options.overrides,
+            quick=options.quick,
+            backend=options.backend,
+            address=options.address,
+            out=options.out,
+            data_dir=options.data_dir,
+            centralise="keep_momentum" if options.keep_momentum else options.centralised,
+            resume=options.resume,
+            more=options.more or 0,
+            console=Console(),
+        )
+    return 0

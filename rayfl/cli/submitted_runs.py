@@ -1,0 +1,125 @@
+"""What `rayfl submit`, `attach`, `status` and `stop` do; `rayfl.cli.cluster` parses them."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import nullcontext
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from rayfl.cli.exit_status import INTERRUPTED
+from rayfl.console import bar_on
+from rayfl.errors import RayflError
+from rayfl.runs.status import LOST
+from rayfl.service.handle import Handle, attach, names_under_way
+from rayfl.service.submission import submit
+
+ASKS_EVERY_S = 1.0
+
+
+def submit_run(options: argparse.Namespace, console: Console) -> int:
+    """Submits a scenario; prints the run's name and folder, or follows the run."""
+    handle = submit(
+        options.name,
+        overrides=options.overrides,
+        quick=options.quick,
+        address=options.address,
+        out=options.out,
+        data_dir=options.data_dir,
+        centralise="keep_momentum" if options.keep_momentum else options.centralised,
+        name=options.run,
+        console=console,
+    )
+    if options.attach:
+        return follow(handle, console)
+    console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)
+    console.print(Text(f"follow it with `rayfl attach {handle.name}`; end it with `rayfl stop {handle.name}`"))
+    return 0
+
+
+def follow_run(options: argparse.Namespace, console: Console) -> int:
+    """Follows a submitted run; see `follow`."""
+    return follow(attach(options.run, options.address), console)
+
+
+def print_status(options: argparse.Namespace, console: Console) -> int:
+    """Prints a table of the named run, or of all active runs."""
+    found: list[tuple[Handle, dict[str, Any]]] = []
+    for name in [options.run] if options.run else names_under_way(options.address):
+        try:
+            handle = attach(name, options.address)
+            found.append((handle, handle.status()))
+        except RayflError:
+            if options.run:
+                raise
+            continue  # it has ended in the meantime
+    if not found:
+        console.print("no submitted run is active on this cluster")
+        return 0
+    table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
+    for handle, told in found:
+        rounds = f"{told['committed_rounds']} of {told['rounds']}" if "rounds" in told else "–"
+        since = str(told.get("started", "–")).replace("T", " ").removesuffix("+00:00")
+        state = told["status"] if not told.get("reason") else f"{told['status']}: {told['reason']}"
+        table.add_row(*map(Text, (handle.name, state, rounds, told.get("phase") or "–", since)))
+    console.print(table)
+    for handle, _ in found:
+        console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
+    return 0
+
+
+def stop_run(options: argparse.Namespace, console: Console) -> int:
+    """Ends a run after the current round."""
+    handle = attach(options.run, options.address)
+    handle.stop()
+    console.print(Text(f"{handle.name} will end after the current round; records: {handle.folder}"), soft_wrap=True)
+    return 0
+
+
+def follow(handle: Handle, console: Console) -> int:
+    """Prints the run's output until the run ends; on a terminal, a progress bar below it.
+
+    Returns:
+        The exit status: 0 if the run finished, 1 if it failed, 130 if it was interrupted; 0 after Ctrl-C, which leaves
+        the run running.
+    """
+    bar = bar_on(console, TextColumn("{task.fields[doing]}", markup=False))
+    try:
+        with bar or nullcontext():
+            _print_to_the_end(handle, console, bar)
+    except KeyboardInterrupt:
+        console.print(
+            Text(f"detached: {handle.name} keeps running; end it with `rayfl stop {handle.name}`"), soft_wrap=True
+        )
+        return 0
+    ended = handle.status()  # from the run's process, which stays for a moment, or from its folder
+    if ended["status"] == "finished":
+        return 0
+    resumed = "" if ended["status"] != LOST else f"; continue with `{handle.resuming}`"
+    console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}{resumed}", style="red"), soft_wrap=True)
+    return INTERRUPTED if ended["status"] == "interrupted" else 1
+
+
+def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) -> None:
+    task, place, over, wait_s = bar.add_task(handle.name, total=None, doing="") if bar else None, 0, False, 0.0
+    while not over:
+        over, wait_s = handle.over(wait_s), ASKS_EVERY_S  # asked before the last output is read
+        text, place = handle.printed(place)
+        if text:
+            console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+        if bar is not None and task is not None:
+            bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
+
+
+def _shown(told: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the progress bar for a status."""
+    if told["status"] == "running":
+        done, rounds = told["committed_rounds"], told["rounds"]
+        doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"
+        return {"total": rounds, "completed": done, "doing": doing}
+    return {"doing": f"{told['status']}: {told['reason']}" if told.get("reason") else told["status"]}

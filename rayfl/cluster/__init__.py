@@ -1,1 +1,0 @@
-"""The engine's classes as Ray actors. The only package that imports ray."""

@@ -1,1 +1,0 @@
-"""Shared parts of the command lines: options, lists and exit status."""

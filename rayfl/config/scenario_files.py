@@ -1,0 +1,97 @@
+"""The files of scenarios and grids, by name or path. Does not import pydantic, for the shell's completion."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import rayfl
+from rayfl.errors import ScenarioError
+
+GRID = ".grid"
+"""Suffix of a grid's file name before `.toml`: `table_1.grid.toml` is the grid `table_1`."""
+
+
+def find_scenarios() -> dict[str, Path]:
+    """Finds all scenarios under the working directory's `scenarios/`, and those shipped with rayfl.
+
+    Files whose names begin with `_` are only bases for other files and are left out.
+
+    Returns:
+        The files by scenario name. If a name exists in both places, the working directory's file is used.
+
+    Raises:
+        ScenarioError: Two files in one of the two places share a name.
+    """
+    return _by_name("scenario")
+
+
+def find_grids() -> dict[str, Path]:
+    """Finds all grids, in the same places as `find_scenarios`. Their files end in `.grid.toml`."""
+    return _by_name("grid")
+
+
+def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -> Path:
+    """Finds the file of one scenario or grid.
+
+    Args:
+        name: A name, or a path that ends in `.toml`.
+        folder: The folder of the file that refers to it. Paths are relative to it, and a file with that name in it is
+            preferred.
+        kind: `scenario` or `grid`.
+
+    Raises:
+        ScenarioError: The file does not exist; the message suggests the nearest names.
+    """
+    path = (folder or Path()) / name
+    if path.suffix == ".toml":
+        if not _is_file(path):
+            raise ScenarioError(f"no {kind} file '{path}'")
+        return path
+    beside = Path(f"{path}.toml")
+    if folder is not None and _is_file(beside):
+        return beside
+    known = _by_name(kind)
+    if str(name) not in known:
+        from rayfl.config.registry import nearest  # takes longer to load than the shell's completion should
+
+        similar = nearest(str(name), known)
+        hint = "`rayfl list` lists all" if similar.startswith("known: ") else similar
+        raise ScenarioError(f"no {kind} '{name}'; {hint} (or give a path ending in .toml)")
+    return known[str(name)]
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a scenario or grid is shipped with rayfl."""
+    return path.resolve().is_relative_to(_shipped().resolve())
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:  # a name that is too long, a folder without access permission
+        raise ScenarioError(f"cannot look for '{path}': {error.strerror}") from None
+
+
+def _by_name(kind: str) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for root in (Path("scenarios"), _shipped()):
+        here: dict[str, Path] = {}
+        for folder, file in sorted((folder, file) for folder, _, files in os.walk(root) for file in files):
+            stem = file.removesuffix(".toml")
+            name = stem.removesuffix(GRID)
+            if stem == file or file.startswith("_") or (name != stem) != (kind == "grid"):
+                continue
+            path = Path(folder, file)
+            if name in here:
+                raise ScenarioError(f"two {kind}s have the name '{name}': {here[name]} and {path}")
+            here[name] = path
+        found = here | found
+    return found
+
+
+def _shipped() -> Path:
+    """The folder of the scenarios: inside the package in an installed wheel, beside it in a checkout."""
+    package = Path(rayfl.__file__).parent
+    inside = package / "scenarios"
+    return inside if inside.is_dir() else package.parent / "scenarios"

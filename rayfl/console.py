@@ -1,0 +1,108 @@
+"""What rayfl prints: the consoles of commands and of runs that print to a file, the progress bar, and tables of texts.
+
+A table is also written as Markdown and as HTML.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+LOG_WIDTH = 120
+"""Characters of a line in a file."""
+
+PIPE_WIDTH = 1000
+"""Characters of a line where there is no terminal: every row of a table is one line there, for `grep`."""
+
+
+def table_console() -> Console:
+    """A console as wide as the terminal; in a pipe, wide enough to wrap nothing."""
+    return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+def log_console(path: Path) -> Console:
+    """A console that appends to a file. What cannot be written, as on a full disk, is left out and raises no error."""
+    file: Any = _Log(path)
+    return Console(file=file, width=LOG_WIDTH, force_jupyter=False)  # in a notebook, rich would ignore `file`
+
+
+class _Log(io.TextIOBase):
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    def write(self, text: str, /) -> int:
+        with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(text)
+        return len(text)
+
+
+def bar_on(console: Console, *columns: ProgressColumn) -> Progress | None:
+    """Returns a bar as wide as the terminal: description, bar, then `columns`. None if the console is no terminal."""
+    if not console.is_terminal or console.is_dumb_terminal:
+        return None
+    description = TextColumn("{task.description}", markup=False, style="bold")
+    return Progress(description, BarColumn(bar_width=None), *columns, console=console, expand=True)
+
+
+class Bold(str):
+    """The text of a cell in bold."""
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Texts in rows and columns.
+
+    Attributes:
+        caption: Its caption.
+        header: Headings of the columns; columns without one have labels, and are aligned on the left.
+        rows: Cells; those of type `Bold` are in bold.
+    """
+
+    caption: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def markdown(self) -> str:
+        """The table in Markdown, without its caption."""
+        alignment = ["---:" if text else "---" for text in self.header]
+        lines = [[*map(_markdown_cell, self.header)], alignment, *([*map(_markdown_cell, row)] for row in self.rows)]
+        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    def html(self) -> str:
+        """The table in HTML."""
+        head = "".join(f"<th>{escape(text)}</th>" for text in self.header)
+        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self.rows)
+        return f"<table><caption>{escape(self.caption)}</caption><tr>{head}</tr>{body}</table>"
+
+    def rich(self) -> Table:
+        """The table on a terminal, without its caption."""
+        shown = Table(box=box.SIMPLE_HEAD, header_style="bold")
+        for text in self.header:
+            shown.add_column(Text(text), justify="right" if text else "left", overflow="fold")
+        for row in self.rows:
+            shown.add_row(*(Text(text, style="bold" if isinstance(text, Bold) else "") for text in row))
+        return shown
+
+
+def _markdown_cell(text: str) -> str:
+    escaped = text
+    for character in "\\|*`<":
+        escaped = escaped.replace(character, f"\\{character}")
+    return f"**{escaped}**" if isinstance(text, Bold) else escaped
+
+
+def _html_cell(text: str) -> str:
+    return f"<td><b>{escape(text)}</b></td>" if isinstance(text, Bold) else f"<td>{escape(text)}</td>"

@@ -1,0 +1,215 @@
+"""The split of a scenario: its partitioner is called, and the result of a user-defined one is validated.
+
+Without natural clients, test samples can be dealt too: each client is tested on its training classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rayfl.config.data import Data
+from rayfl.config.registry import asks_for, call_with_options
+from rayfl.config.section import Named
+from rayfl.data import partitioners
+from rayfl.data.checks import are_class_labels, how_to_number
+from rayfl.data.dataset import NaturalClients, Samples, Shards
+from rayfl.data.partition.labels_by import build_labeling
+from rayfl.errors import DataError, ScenarioError
+from rayfl.streams import stream
+
+_EXPECTED = (
+    "a partitioner returns rayfl.data.Shards, or the owner of every training sample as [n] integers in 0..clients-1"
+)
+
+
+def checked_shards(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
+    """Checks what a partitioner returned and converts it to `Shards`.
+
+    Args:
+        found: `Shards`, or an array (or list) with the owner of every sample.
+        num_samples: Number of training samples.
+        clients: Number of clients that the scenario asks for; None if it leaves this to the partitioner.
+        what: Name of the partitioner, for error messages.
+
+    Raises:
+        DataError: The result has another type or shape, contains a row that does not exist or that is used twice, or
+            has the wrong number of clients.
+    """
+    shards = found if isinstance(found, Shards) else _from_owners(found, num_samples, clients, what)
+    rows, offsets = shards.rows, shards.offsets
+    parts: tuple[tuple[str, Any], ...] = (("rows", rows), ("offsets", offsets))
+    for name, array in parts:
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+            raise DataError(f"{what} returned Shards whose {name} are {_in_words(array)}, not a vector of integers")
+    if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(rows) or (np.diff(offsets) < 0).any():
+        raise DataError(
+            f"{what} returned Shards whose offsets do not rise from 0 to {len(rows)}, the number of their rows; client "
+            "c owns rows[offsets[c]:offsets[c + 1]]"
+        )
+    if clients is not None and len(shards) != clients:
+        raise DataError(f"{what} returned shards of {len(shards)} clients, but data.clients is {clients}")
+    if len(rows) and not 0 <= rows.min() <= rows.max() < num_samples:
+        outside = rows.min() if rows.min() < 0 else rows.max()
+        raise DataError(
+            f"{what} returned row {outside}, but the {num_samples} training samples are rows 0 to {num_samples - 1}"
+        )
+    uses = np.bincount(rows, minlength=num_samples)
+    if uses.max(initial=0) > 1:
+        row = int(uses.argmax())
+        owners = np.searchsorted(offsets, np.flatnonzero(rows == row)[:2], side="right") - 1
+        raise DataError(
+            f"{what} returned row {row} more than once (clients {owners[0]} and {owners[1]}); a sample belongs to one "
+            "client at most"
+        )
+    return shards
+
+
+def _from_owners(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
+    try:
+        owner = np.asarray(found)
+    except Exception:  # an arbitrary object may raise anything when converted
+        owner = np.empty(0, object)
+    if owner.shape != (num_samples,) or not np.issubdtype(owner.dtype, np.integer):
+        seen = _in_words(found)
+        raise DataError(f"{what} returned {seen} for {num_samples} training samples; {_EXPECTED}")
+    count = int(owner.max()) + 1 if clients is None else clients
+    if owner.min() < 0 or owner.max() >= count or count > num_samples:
+        raise DataError(
+            f"{what} returned owners from {owner.min()} to {owner.max()} for {num_samples} training samples"
+            + ("" if clients is None else f" and {clients} clients")
+            + "; clients are numbered from 0, and there are at most as many as samples"
+        )
+    return Shards.by_owner(owner, count)
+
+
+def _in_words(found: Any) -> str:
+    if isinstance(found, np.ndarray):
+        return f"an array {found.dtype}{list(found.shape)}"
+    return "None" if found is None else f"an object of type {type(found).__name__}"
+
+
+GIVEN = ("labels", "num_classes", "targets", "num_samples", "clients", "rng", "natural")
+"""The arguments that a partitioner may declare; see `rayfl.data.partition`."""
+
+_CLASSES = ("labels", "num_classes")
+
+
+def partitioned(
+    config: Data,
+    partition: Named,
+    train: Samples,
+    classes: np.ndarray | None,
+    natural: NaturalClients | None,
+    seed: int,
+    num_classes: int | None,
+) -> Shards:
+    """Partitions the training samples among the clients.
+
+    Args:
+        config: The scenario's data section.
+        partition: The partition that it names, or the default for the data.
+        train: The training samples, without those of the server.
+        classes: The result of `partition_classes`.
+        natural: The natural clients, if any.
+        seed: The seed of the data.
+        num_classes: Number of classes.
+
+    Raises:
+        ScenarioError: The object is not a partitioner, it needs classes but there are none, or `data.labels_by` has no
+            effect.
+        DataError: A user-defined partitioner did not return a partition.
+    """
+    partitioner = partitioners.resolve(partition.name)
+    what = f"data.partition: '{partition.name}'"
+    if not callable(partitioner):
+        raise ScenarioError(f"{what} is an object of type {type(partitioner).__name__}, not a partitioner")
+    if config.labels_by:
+        _check_reads_classes(partitioner, partition)
+    elif classes is None and _needs_classes(partitioner, partition):
+        raise ScenarioError(
+            f"{what} needs class labels, but these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
+            f"such as 'iid', or set data.labels_by{how_to_number(train.y)}"
+        )
+    given = {
+        "labels": classes,
+        "num_classes": num_classes,
+        "targets": train.y,
+        "num_samples": len(train),
+        "clients": config.clients,
+        "rng": stream(seed, "partition"),
+        "natural": natural,
+    }
+    found = call_with_options(partitioner, partition.options, given, "data.partition")
+    return found if partition.name in partitioners else checked_shards(found, len(train), config.clients, what)
+
+
+def partition_classes(config: Data, train: Samples, num_classes: int | None) -> tuple[np.ndarray | None, int | None]:
+    """The classes for partitioning, [n] int64, and their number, from `data.labels_by` or from class labels.
+
+    Raises:
+        ScenarioError: The function of `data.labels_by` cannot be used, or raised an exception.
+        DataError: It did not return a class for each label.
+    """
+    if config.labels_by:
+        classes = build_labeling(config.labels_by)(train.y)
+        return classes, int(classes.max()) + 1
+    if are_class_labels(train.y, num_classes):
+        return train.y.astype(np.int64, copy=False), num_classes
+    return None, None
+
+
+def _needs_classes(partitioner: Callable[..., Any], partition: Named) -> bool:
+    """Whether a parameter for classes has no default, or an option requires them."""
+    parameters = inspect.signature(partitioner).parameters
+    required = any(name in parameters and parameters[name].default is inspect.Parameter.empty for name in _CLASSES)
+    return required or _is_iid_per_class(partition)
+
+
+def _check_reads_classes(partitioner: Callable[..., Any], partition: Named) -> None:
+    reads = any(asks_for(partitioner, name) for name in _CLASSES)
+    if not reads or (partition.name == "iid" and not _is_iid_per_class(partition)):
+        raise ScenarioError(f"data.labels_by: partition '{partition.name}' does not use labels; leave it out")
+
+
+def _is_iid_per_class(partition: Named) -> bool:
+    return partition.name == "iid" and bool(partition.options.get("per_class"))
+
+
+def same_classes(
+    train_labels: np.ndarray, train_shards: Shards, test_labels: np.ndarray, rng: np.random.Generator
+) -> Shards:
+    """Deals the test samples of every class evenly and at random to the clients that train on this class.
+
+    The clients' shares of a class differ by at most one sample; which clients get the larger shares is random too. The
+    test samples of a class that no client trains on are not dealt. A client may get none if all of its classes
+    have fewer test samples than clients that train on them.
+
+    Args:
+        train_labels: [n] integers.
+        train_shards: The clients' training samples.
+        test_labels: [m] integers.
+        rng: Random generator.
+
+    Returns:
+        The clients' test samples: rows of `test_labels`.
+
+    Source: Oh et al., "FedBABU: Towards Enhanced Representation for Federated Image Classification", ICLR 2022:
+    "same classes in train and test".
+    """
+    clients = len(train_shards)
+    owner_of_row = np.repeat(np.arange(clients), train_shards.sizes)
+    held = np.unique(np.stack([train_labels[train_shards.rows], owner_of_row]), axis=1)
+    rows, owners = [], []
+    for label in np.unique(test_labels):
+        holders = held[1, held[0] == label]
+        if len(holders):
+            of_class = rng.permutation(np.flatnonzero(test_labels == label))
+            rows.append(of_class)
+            owners.append(np.resize(rng.permutation(holders), len(of_class)))
+    dealt = np.concatenate(rows) if rows else np.empty(0, np.int64)
+    by_client = Shards.by_owner(np.concatenate(owners) if owners else np.empty(0, np.int64), clients)
+    return Shards(dealt[by_client.rows], by_client.offsets)

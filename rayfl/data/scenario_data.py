@@ -1,0 +1,223 @@
+"""The data set of a scenario: loaded from its source, restricted to its classes and clients, and its digest.
+
+PyTorch Datasets that a source returns become lazily read inputs, labels and clients, after a trial of some items. The
+digest identifies a data set, independent of its folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.config.data import Data
+from rayfl.data import data_sources
+from rayfl.data.arrays import dataset_of_arrays
+from rayfl.data.checks import check_values
+from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Rendered, TextWindows, named_parts, spaced
+from rayfl.data.named_functions import SourceCall
+from rayfl.data.partition.split import checked_shards
+from rayfl.data.subsets import choose_classes, choose_owners
+from rayfl.data.torch_datasets import GivenSet, MapStyle, given_sets, labels_of, read_item
+from rayfl.data.torch_rows import Field, OpenSets, TorchPieces, TorchRows, Tried, items_digest, one_thread
+from rayfl.errors import DataError
+from rayfl.streams import stream
+
+Item = dict[str, np.ndarray]
+"""The inputs of an item by name."""
+
+
+def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
+    """Replaces every Dataset in the result of a source by (x, y) or (x, y, clients).
+
+    Args:
+        loaded: The result of a source; anything but Datasets is kept.
+        call: The call of the source.
+        collated: Whether inputs may differ in length, because `data.collate` makes batches of them.
+
+    Raises:
+        DataError: A Dataset cannot be read by number, or its items are not pairs, differ, or are random.
+    """
+    source = f"data.name: '{call.name}'"
+    given = given_sets(loaded, source)
+    if not given:
+        return loaded
+    with one_thread():
+        read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in given.items()}
+    tried = {part: Tried.of(one.dataset, *read[part]) for part, one in given.items()}
+    sets = OpenSets(call, {part: one.dataset for part, one in given.items()}, tried)
+    return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in given.items()}}
+
+
+def _opened(
+    given: GivenSet, sets: OpenSets, part: str, items: Sequence[Item], labels: Sequence[Any], collated: bool
+) -> tuple[Any, ...]:
+    where, dataset = f"{sets.name}: {part}", given.dataset
+    places, tried, rows = spaced(len(dataset)), items_digest(items), np.arange(len(dataset), dtype=np.int64)
+    inputs: dict[str, TorchRows | TorchPieces] = {}
+    for name, first in items[0].items():
+        field = Field(sets, part, name, first.shape, first.dtype, tried, ragged=collated and first.ndim > 0)
+        field.of_items(places, items)
+        inputs[name] = TorchPieces(field, rows) if field.ragged else TorchRows(field, rows)
+    x = inputs[""] if list(inputs) == [""] else Fields(inputs)
+    y = labels_of(dataset, dict(zip(places, labels, strict=True)), where)
+    return (x, y) if given.clients is None else (x, y, given.clients)
+
+
+def _tried(dataset: MapStyle, where: str) -> tuple[list[Item], list[Any]]:
+    """Reads some items twice, since random items would differ between workers and between runs."""
+    items, labels, draws = [], [], []
+    for row in spaced(len(dataset)):
+        readings = []
+        for _ in range(2):
+            before = _generators()
+            readings.append(read_item(dataset, row, where))
+            draws.append(_generators() != before)
+        (item, label), (again, label_again) = readings
+        for name, values in item.items():
+            inputs = f"{where}: item {row}: its inputs" + (f" '{name}'" if name else "")
+            check_values(np.atleast_1d(values), inputs)
+        if not _equal(item, again) or not _equal({"": np.asarray(label)}, {"": np.asarray(label_again)}):
+            draws = [True]
+            break
+        items.append(item)
+        labels.append(label)
+    if all(draws):
+        raise DataError(
+            f"{where}: items are random, so no two reads return the same; remove random transforms from the Dataset "
+            "and list them in data.augment"
+        )
+    return items, labels
+
+
+def _equal(item: Item, again: Item) -> bool:
+    return item.keys() == again.keys() and all(
+        values.dtype == object or np.array_equal(values, again[name], equal_nan=values.dtype.kind == "f")
+        for name, values in item.items()
+    )
+
+
+def _generators() -> tuple[Any, ...]:
+    """The state of the global random generators."""
+    _, keys, place, *_ = np.random.get_state()  # noqa: NPY002 - user code may draw from it
+    return random.getstate(), np.asarray(keys).tobytes(), place, torch.random.get_rng_state().numpy().tobytes()
+
+
+def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
+    """Calls the source that the scenario names, then applies `data.owners` and `data.classes`.
+
+    The result of a user-defined source is checked. See `build_store`.
+    """
+    dataset = _from_source(config, seed, data_dir, cache_dir)
+    if config.owners:
+        dataset = choose_owners(dataset, config.owners)
+    if config.classes:
+        dataset = choose_classes(dataset, config.classes, seed)
+    return dataset
+
+
+def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
+    given = {
+        "source": config.source,
+        "data_dir": data_dir,
+        "cache_dir": cache_dir,
+        "seed": seed,
+        # all clients to draw from, if `data.owners` restricts them
+        "clients": config.owners.of if config.owners else config.clients,
+    }
+    call = SourceCall(config.name, config.options, given)
+    loaded = call()
+    if not isinstance(loaded, Dataset):
+        opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
+        description = f"PyTorch Datasets from {config.name}, whose items are read when needed"
+        provenance = None if opened is loaded else Provenance("arrays", description)
+        return dataset_of_arrays(config.name, opened, provenance)
+    natural = loaded.natural
+    if natural and config.name not in data_sources:
+        for split, samples, shards in (("train", loaded.train, natural.train), ("test", loaded.test, natural.test)):
+            what = f"data.name: the natural clients' {split} shards of '{config.name}':"
+            if shards is not None:
+                checked_shards(shards, len(samples), len(natural.names), what)
+    return loaded
+
+
+def select(natural: NaturalClients, name: str, clients: int | None, seed: int) -> NaturalClients:
+    """Draws the clients of this scenario uniformly from the natural clients; they keep their order."""
+    available = len(natural.names)
+    if clients is None or clients == available:
+        return natural
+    if clients > available:
+        raise DataError(f"data.clients: {clients} were asked for, but {name} has {available}")
+    chosen = np.sort(stream(seed, "select").choice(available, clients, replace=False))
+    names = tuple(natural.names[int(client)] for client in chosen)
+    test = None if natural.test is None else natural.test.subset(chosen)
+    return NaturalClients(names, natural.train.subset(chosen), test)
+
+
+_BYTES_AT_ONCE = 2**24
+
+
+def data_digest(dataset: Dataset) -> str:
+    """SHA-256 in hexadecimal: of the digests of the files, or of all samples if no files were read.
+
+    Rendered inputs contribute their recipe; a PyTorch Dataset contributes some items spread over all of it.
+    """
+    digest = hashlib.sha256()
+    for _, of_file in dataset.provenance.files:
+        digest.update(of_file.encode())
+    if not dataset.provenance.files:
+        for part, samples in dataset.parts.items():
+            digest.update(part.encode())
+            _add_samples(digest, samples)
+        if natural := dataset.natural:
+            digest.update("\n".join(natural.names).encode())
+            for shards in (natural.train, natural.test):
+                _add_shards(digest, shards)
+    return digest.hexdigest()
+
+
+def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
+    for name, part in named_parts(samples.x).items():
+        digest.update(name.encode())
+        match part:
+            case TextWindows():
+                arrays: tuple[Array, ...] = (part.text, part.starts, np.array(part.length))
+            case Ragged():
+                arrays = (part.values, part.starts, part.lengths)
+            case Rendered():
+                arrays = ()
+                digest.update(json.dumps(dict(part.recipe), sort_keys=True).encode())
+            case TorchRows() | TorchPieces():
+                arrays = (part.rows,)
+                digest.update(part.field.tried.encode())
+            case _:
+                assert not isinstance(part, Pieces)
+                arrays = (part,)
+        for array in arrays:
+            _add(digest, array)
+    _add(digest, samples.y)
+
+
+def _add_shards(digest: hashlib._Hash, shards: Shards | None) -> None:
+    if shards is not None:
+        _add(digest, shards.rows)
+        _add(digest, shards.offsets)
+
+
+def _add(digest: hashlib._Hash, array: Array) -> None:
+    """Adds shape, dtype and content, some rows at a time because they may be on disk."""
+    digest.update(f"{array.dtype} {array.shape}".encode())
+    if not array.ndim:
+        digest.update(np.asarray(array).tobytes())
+        return
+    row_bytes = array.dtype.itemsize * int(np.prod(array.shape[1:]))
+    rows = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
+    for first in range(0, len(array), rows):
+        digest.update(np.ascontiguousarray(array[first : first + rows]).data)

@@ -1,0 +1,304 @@
+"""Inputs that are items of a PyTorch Dataset and are read when they are accessed.
+
+Every process reads the Dataset itself; processes compare some items and labels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.data.inputs import Pieces, spaced
+from rayfl.data.named_functions import SourceCall
+from rayfl.data.torch_datasets import MapStyle, given_sets, held_labels, read_item
+from rayfl.errors import DataError
+
+_TOLERANCE = 1e-4
+_PROJECTIONS = 4
+_MOST_VALUES = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """Some items and labels of a set, and all labels that an attribute holds.
+
+    Floating point numbers are compared up to rounding, since a transform such as `(x - x.mean()) / x.std()` has other
+    last bits on another kind of CPU. Each array of them is projected onto a few random directions, which another array,
+    or the same values in another order, does not match: a difference of norm d moves every projection by about d.
+
+    Attributes:
+        exact: SHA-256 of everything but floating point numbers, in hexadecimal.
+        projections: [arrays, projections] float64.
+        allowed: [arrays, 1] float64, how far projections may lie apart.
+    """
+
+    exact: str
+    projections: np.ndarray
+    allowed: np.ndarray
+
+    def matches(self, here: Tried) -> bool:
+        """Whether they are the same items and labels, up to rounding."""
+        if self.exact != here.exact:
+            return False
+        with np.errstate(invalid="ignore", over="ignore"):  # values that are not finite match nothing
+            return bool((np.abs(self.projections - here.projections) <= self.allowed).all())
+
+    @staticmethod
+    def of(dataset: Any, items: Sequence[Mapping[str, np.ndarray]], labels: Sequence[Any]) -> Tried:
+        """The items and labels that were tried of a Dataset."""
+        held = held_labels(dataset)
+        arrays = [(name, value) for item in items for name, value in sorted(item.items())]
+        arrays += [("", np.asarray(label)) for label in (*labels, *(() if held is None else (held,)))]
+        digest, projections, allowed = hashlib.sha256(), [np.zeros((0, _PROJECTIONS))], [np.zeros((0, 1))]
+        for name, value in arrays:
+            digest.update(f"{name} {value.dtype} {value.shape}".encode())
+            if value.dtype.kind == "f":
+                values = _some(value)
+                projections.append(values @ _directions(len(values)))
+                tolerance = max(_TOLERANCE, 4 * float(np.finfo(value.dtype).eps))
+                allowed.append(np.array([[tolerance * np.linalg.norm(values)]]))
+            else:
+                digest.update(repr(value).encode() if value.dtype == object else value.tobytes())
+        return Tried(digest.hexdigest(), np.vstack(projections), np.vstack(allowed))
+
+
+def _some(array: np.ndarray) -> np.ndarray:
+    """At most `_MOST_VALUES` of the values, evenly spaced."""
+    flat = array.reshape(-1)
+    places = np.linspace(0, max(0, flat.size - 1), min(flat.size, _MOST_VALUES)).astype(np.int64)
+    return flat[places].astype(np.float64)
+
+
+def _directions(size: int) -> np.ndarray:
+    """The same in every process."""
+    return np.random.default_rng(0).standard_normal((size, _PROJECTIONS))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Reads items under one thread of PyTorch, so that reductions have the same bits for any number of CPUs."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class OpenSets:
+    """The Datasets of a source, by set name.
+
+    A process that receives it repeats the call of the source, and checks that it returns the same data: the labels come
+    from the process that started the run, so inputs in another order would train on other samples' labels. So no data
+    is sent, and a Dataset need not be picklable.
+
+    Args:
+        call: The call that created the Datasets.
+        datasets: The Datasets that it returned.
+        tried: By set, the items that were tried.
+    """
+
+    def __init__(self, call: SourceCall, datasets: Mapping[str, MapStyle], tried: Mapping[str, Tried]) -> None:
+        self._call, self._datasets, self._tried = call, dict(datasets), dict(tried)
+        self._sizes = {part: len(dataset) for part, dataset in datasets.items()}
+        self._last: tuple[tuple[str, bytes], list[dict[str, np.ndarray]]] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_datasets": {}, "_last": None}
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+        return f"data.name: '{self._call.name}'"
+
+    def inputs(self, part: str, rows: np.ndarray) -> list[dict[str, np.ndarray]]:
+        """The inputs of some items; named inputs are read once, although each name requests them."""
+        asked = (part, rows.tobytes())
+        if self._last is not None and self._last[0] == asked:
+            return self._last[1]
+        dataset = self._dataset(part)
+        found = [read_item(dataset, row, f"{self.name}: {part}")[0] for row in rows.tolist()]
+        self._last = (asked, found) if found and len(found[0]) > 1 else None
+        return found
+
+    def open(self) -> None:
+        """Repeats the call of the source, unless this process has its Datasets already.
+
+        Raises:
+            DataError: The source returned other data than where the run started.
+        """
+        if self._datasets:
+            return
+        found = {name: given.dataset for name, given in given_sets(self._call(), self.name).items()}
+        for name, size in self._sizes.items():
+            here = len(found[name]) if name in found else 0
+            if here != size:
+                raise DataError(
+                    f"{self.name}: {name} has {here} items here, but {size} where the run started; make it "
+                    "read the same data on every machine"
+                )
+        for name, tried in self._tried.items():
+            if not tried.matches(self._tried_here(found[name], name)):
+                raise DataError(
+                    f"{self.name}: {name} has other items or labels here than where the run started; every worker "
+                    "process calls the source again, so make it return the same data each time: seed the generators "
+                    "that it draws from (the parameter `seed` gets the seed of the data), and sort the files that it "
+                    "lists"
+                )
+        self._datasets = found
+
+    def _tried_here(self, dataset: MapStyle, part: str) -> Tried:
+        with one_thread():
+            read = [read_item(dataset, row, f"{self.name}: {part}") for row in spaced(len(dataset))]
+        return Tried.of(dataset, [item for item, _ in read], [label for _, label in read])
+
+    def _dataset(self, part: str) -> MapStyle:
+        self.open()
+        return self._datasets[part]
+
+
+def items_digest(items: Sequence[Mapping[str, np.ndarray]]) -> str:
+    """SHA-256 of the inputs of some items, in hexadecimal."""
+    digest = hashlib.sha256()
+    for item in items:
+        for name, value in sorted(item.items()):
+            digest.update(f"{name} {value.dtype} {value.shape}".encode())
+            digest.update(np.ascontiguousarray(value).data)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Field:
+    """One input of the items of a set.
+
+    Attributes:
+        sets: The Datasets that hold the items.
+        part: Name of the set.
+        name: Name of the input; "" if it is the only one.
+        shape: Shape of the input of the first item.
+        dtype: The dtype of the input of every item.
+        tried: SHA-256 of the items that were tried, in hexadecimal.
+        ragged: Whether the first dimension may differ.
+    """
+
+    sets: OpenSets
+    part: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    tried: str
+    ragged: bool
+
+    def read(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The input of some items.
+
+        Raises:
+            DataError: An item lacks this input, or has another shape or type than the first item.
+        """
+        return self.of_items(rows.tolist(), self.sets.inputs(self.part, rows))
+
+    def of_items(self, rows: Sequence[int], items: Sequence[Mapping[str, np.ndarray]]) -> list[np.ndarray]:
+        """The input of items that were read; see `read`."""
+        for row, item in zip(rows, items, strict=True):
+            if self.name not in item:
+                raise DataError(
+                    f"{self.sets.name}: {self.part}: item {row} has inputs {', '.join(item) or 'without a name'}, but "
+                    f"not '{self.name}' like the first one; give every item the same inputs"
+                )
+            self._check(row, item[self.name])
+        return [item[self.name] for item in items]
+
+    def _check(self, row: int, value: np.ndarray) -> None:
+        fixed = 1 if self.ragged else 0
+        if value.dtype != self.dtype or value.ndim != len(self.shape) or value.shape[fixed:] != self.shape[fixed:]:
+            which = f"input '{self.name}'" if self.name else "the input"
+            remedy = "" if self.ragged else ", or set data.collate if inputs differ in length"
+            raise DataError(
+                f"{self.sets.name}: {self.part}: {which} of item {row} is {list(value.shape)} {value.dtype}, but "
+                f"{list(self.shape)} {self.dtype} for the first; make them equal{remedy}"
+            )
+
+
+@dataclass(frozen=True)
+class TorchRows:
+    """Inputs of one shape with the interface of an array, read when they are accessed.
+
+    Attributes:
+        field: The input.
+        rows: [n] int64, numbers of the items.
+    """
+
+    field: Field
+    rows: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (len(self.rows), *self.field.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.field.dtype
+
+    @property
+    def ndim(self) -> int:
+        return 1 + len(self.field.shape)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Reads some rows: [rows, ...]."""
+        wanted = self.rows[rows]
+        found = np.empty((len(wanted), *self.field.shape), self.dtype)
+        for place, value in enumerate(self.field.read(wanted)):
+            found[place] = value
+        return found
+
+    def reopen(self) -> None:
+        """See `rayfl.data.inputs.Reopenable`."""
+        self.field.sets.open()
+
+    def take(self, rows: np.ndarray) -> TorchRows:
+        """Some of the rows, without reading them."""
+        return replace(self, rows=self.rows[rows])
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """All rows, read into memory; for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+@dataclass(frozen=True)
+class TorchPieces(Pieces):
+    """Inputs whose first dimension differs, read when they are accessed; otherwise like `TorchRows`."""
+
+    field: Field
+    rows: np.ndarray
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.field.dtype
+
+    @property
+    def inner_shape(self) -> tuple[int, ...]:
+        return self.field.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
+        """Copies of some pieces."""
+        return [piece.copy() for piece in self.field.read(self.rows[rows])]
+
+    def reopen(self) -> None:
+        """See `rayfl.data.inputs.Reopenable`."""
+        self.field.sets.open()
+
+    def take(self, rows: np.ndarray) -> TorchPieces:
+        """Some of the pieces, without reading them."""
+        return replace(self, rows=self.rows[rows])

@@ -1,0 +1,1 @@
+"""What a run will do, decided and checked before it starts: phases, cohorts, participation, messages, privacy."""

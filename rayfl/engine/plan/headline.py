@@ -1,0 +1,146 @@
+"""The metric that ranks rounds and runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+from rayfl.config.execution import NUMBER_OF_CLIENTS, ClientStatistic, Evaluation
+from rayfl.config.phase import Phase
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from rayfl.tasks.metrics.metric import Metric
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The metric by which the best round is chosen.
+
+    Attributes:
+        metric: Label of the metric.
+        higher_is_better: Whether higher values are better.
+        is_share: Whether values lie between 0 and 1 and are shown in percent.
+        on: The set of samples on which the best round is chosen.
+        phases: Names of the phases whose rounds it can compare; empty if it can compare the rounds of all phases.
+    """
+
+    metric: str = "accuracy"
+    higher_is_better: bool = True
+    is_share: bool = True
+    on: str = "test"
+    phases: tuple[str, ...] = ()
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Headline:
+        """Restores a headline from the result of `dataclasses.asdict`, also after a JSON round trip."""
+        return cls(**{**record, "phases": tuple(record.get("phases", ()))})
+
+    def ranks(self, phase: str) -> bool:
+        """Whether it ranks the rounds of a phase."""
+        return not self.phases or phase in self.phases
+
+    @property
+    def column(self) -> str:
+        """The column of the records that ranks rounds."""
+        return f"{self.on}_{self.metric}"
+
+    @property
+    def reported(self) -> str:
+        """The column whose value in the best round is the result: the metric on the test samples."""
+        return f"test_{self.metric}"
+
+    @property
+    def words(self) -> str:
+        """The ranking metric in words."""
+        return self.column.replace("_", " ")
+
+    @property
+    def reported_words(self) -> str:
+        """The reported metric in words."""
+        return self.reported.replace("_", " ")
+
+    def text(self, value: float | None) -> str:
+        """Formats a value as `45.20 %` or `1.234`; None as `undefined`."""
+        if value is None:
+            return "undefined"
+        return f"{100 * value:.2f} %" if self.is_share else f"{value:.4g}"
+
+    def column_text(self, column: str, value: float | None) -> str:
+        """Formats a value of any column, also of statistics over clients; variances in percent squared: `91.20 %²`."""
+        if value is None:
+            return self.text(value)
+        if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
+            return f"{value:,.0f}"
+        for ending in ("", *(f"_{name}" for name in get_args(ClientStatistic))):
+            if column.endswith(f"_{self.metric}{ending}"):
+                squared = self.is_share and "variance" in ending
+                return f"{10_000 * value:.2f} %²" if squared else self.text(value)
+        return f"{value:.4g}"
+
+    def best(self, values: Sequence[float | None]) -> int:
+        """Index of the first best value; undefined and non-finite values only count if there are no others."""
+        sign = 1 if self.higher_is_better else -1
+        ranked = [-math.inf if value is None or not math.isfinite(value) else sign * value for value in values]
+        return ranked.index(max(ranked))
+
+
+def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
+    """The phases with the same task and metrics, whose scores are comparable; empty if all phases are."""
+
+    def scored(phase: Phase) -> tuple[Named, tuple[Named, ...], str]:
+        evaluation = scenario.evaluation_of(phase)
+        return scenario.task_of(phase), evaluation.metrics, headline_label(evaluation)
+
+    found = tuple(other.name for other in scenario.phases if scored(other) == scored(phase))
+    return () if len(found) == len(scenario.phases) else found
+
+
+def metrics_key(phase: Phase) -> str:
+    """The scenario key that sets a phase's metrics."""
+    return "evaluation.metrics" if phase.metrics is None else f"phases.{phase.name}.metrics"
+
+
+def headline_label(evaluation: Evaluation) -> str:
+    """The label of the metric that ranks rounds, or "loss"."""
+    from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
+
+    return evaluation.headline or metric_label(evaluation.metrics[0])
+
+
+def headline_of(
+    evaluation: Evaluation,
+    metrics: Mapping[str, Metric],
+    on: str = "test",
+    phases: tuple[str, ...] = (),
+    where: str = "evaluation.metrics",
+) -> Headline:
+    """The headline that a scenario names.
+
+    Args:
+        evaluation: Names the metrics and the headline.
+        metrics: All reported metrics by label.
+        on: See `Headline`.
+        phases: See `Headline`.
+        where: The scenario key that names the metrics.
+
+    Raises:
+        ScenarioError: The metric does not say whether higher is better.
+    """
+    from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
+
+    label = headline_label(evaluation)
+    if label == "loss":
+        return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases)
+    metric = metrics[label]
+    if metric.higher_is_better is None:
+        name = next(named.name for named in evaluation.metrics if metric_label(named) == label)
+        raise ScenarioError(
+            f"{where}: '{label}' ranks the rounds, but does not say whether higher is better; write {{ name = "
+            f'"{name}", higher_is_better = true }}, or false, or choose another headline'
+        )
+    return Headline(label, metric.higher_is_better, metric.is_share, on, phases)

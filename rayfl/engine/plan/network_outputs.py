@@ -1,0 +1,127 @@
+"""What a network returns for a tried batch: its shape, with the remedy for another one; and whether it comes again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from rayfl.config.registry import asks_for, takes_option
+from rayfl.config.section import Named
+from rayfl.data.batches import Batch, BatchSource
+from rayfl.data.store import ShardStore
+from rayfl.data.tensors import Input
+from rayfl.engine.initial_model import TORCH_GLOBALS
+from rayfl.errors import ScenarioError
+from rayfl.models import models
+from rayfl.models.attributes import Values
+from rayfl.tasks.task import Task
+
+
+def check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:
+    """Checks what a network returned for a batch.
+
+    Args:
+        outputs: What it returned.
+        y: The labels of the batch.
+        task: The task.
+        num_outputs: Number of outputs that the task needs.
+        where: The network, for messages.
+        width: The remedy for outputs of another width.
+
+    Raises:
+        ScenarioError: It is no tensor, or has a shape that the task cannot use.
+    """
+    if not isinstance(outputs, torch.Tensor):
+        raise ScenarioError(f"{where}: its forward returns a {type(outputs).__name__}; it must return a tensor")
+    shape, allowed = list(outputs.shape), task.output_shapes(y, num_outputs)
+    if not any(_fits(shape, one) for one in allowed):
+        raise ScenarioError(
+            f"{where}: {len(y)} inputs give an output of shape {shape}, not {' or '.join(map(str, allowed))}{width}"
+        )
+
+
+def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
+    return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
+
+
+def shapes_of(x: Input) -> str:
+    """The shapes of a batch's inputs, with their names if there are several."""
+    return ", ".join(f"{name} {list(tensor.shape)}".strip() for name, tensor in tensors_of(x).items())
+
+
+def tensors_of(x: Input) -> dict[str, torch.Tensor]:
+    """A batch's inputs by name; a single one has the empty name."""
+    return x if isinstance(x, dict) else {"": x}
+
+
+def how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
+    """Returns a hint if the constructor takes the number of classes and did not get it, or got a different one."""
+    target = models.resolve(network.name)
+    told = asks_for(target, "num_classes") and "num_classes" not in network.options
+    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A tried batch.
+
+    Attributes:
+        results: What came out: outputs, loss, norm of the gradient.
+        attributes: What attributes held afterwards.
+    """
+
+    results: Sequence[torch.Tensor]
+    attributes: Values
+
+
+class TaskError(Exception):
+    """The task's own code raised."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error if isinstance(error, Exception) else RuntimeError(str(error))
+
+
+@contextmanager
+def task_errors() -> Iterator[None]:
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        raise TaskError(error) from None
+
+
+@contextmanager
+def generators_restored() -> Iterator[None]:
+    """Seeds the global generators of PyTorch, NumPy and Python within the block, and restores them afterwards."""
+    with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
+        of_numpy, of_python = np.random.get_state(), random.getstate()  # noqa: NPY002 - users' code may draw from it
+        torch.default_generator.manual_seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        random.seed(0)
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)  # noqa: NPY002
+            random.setstate(of_python)
+
+
+def same_results(one: Seen, other: Seen) -> bool:
+    return len(one.results) == len(other.results) and all(
+        first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
+        for first, second in zip(one.results, other.results, strict=True)
+    )
+
+
+def resized_batches(source: BatchSource, store: ShardStore, shapes: str) -> Iterator[Batch]:
+    """Yields two training samples as each view augments them, if augmentation changes the inputs' shapes."""
+    rows = np.arange(min(2, len(store.train)))
+    for view in range(len(store.augmentations) if source.varies else 0):
+        for x, y in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
+            if shapes_of(x) != shapes:
+                yield x, y

@@ -1,0 +1,300 @@
+"""Which clients of a drawn cohort take part in a round, and when by the virtual clock; precedes every schedule.
+
+The virtual clock knows availability, dropouts and energy, and the duration of updates from their work in steps and
+samples. Everything follows from the scenario, so it is known before any client trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rayfl.config.local import Local
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.workload import Population
+from rayfl.engine.totals import Message, Simulated, Traffic
+from rayfl.errors import RayflError
+from rayfl.local.draws import drawn
+from rayfl.local.steps import batches_of_steps, other_length, steps_per_epoch
+from rayfl.streams import client_stream
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A client that takes part in a round.
+
+    Attributes:
+        client: The client's number.
+        begins: Virtual seconds from the start of the round until its update begins.
+        ends: Virtual seconds from then until the server has its answer, or knows that it drops out.
+        answers: Whether its answer arrives; otherwise it drops out.
+
+    Example:
+        >>> from rayfl.schedules import Participant
+        >>> late = Participant(client=7, begins=0.0, ends=12.5, answers=True)
+        >>> late.ends
+        12.5
+    """
+
+    client: int
+    begins: float = 0.0
+    ends: float = 0.0
+    answers: bool = True
+
+
+class Participation(Protocol):
+    """Decides which clients take part, from the scenario alone, so that results do not depend on machines' real speed.
+
+    Example:
+        >>> from rayfl.schedules import Participant, RoundIndex
+        >>> class EvenClients:
+        ...     def of(self, index, cohort):
+        ...         return [Participant(client) for client in cohort if client % 2 == 0]
+        >>> [each.client for each in EvenClients().of(RoundIndex(0, 1, 1), [4, 3, 8])]
+        [4, 8]
+    """
+
+    def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """Returns the clients that take part.
+
+        Args:
+            index: Position of the round within the scenario.
+            cohort: The drawn clients, in order.
+
+        Returns:
+            Some or all of them, in the same order.
+        """
+
+
+class Everybody:
+    """The whole cohort takes part, and all clients begin at once.
+
+    Example:
+        >>> from rayfl.schedules import Everybody, RoundIndex
+        >>> [each.client for each in Everybody().of(RoundIndex(0, 1, 1), [4, 3])]
+        [4, 3]
+    """
+
+    def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """See `Participation.of`."""
+        return [Participant(client) for client in cohort]
+
+
+class Work(NamedTuple):
+    """The work of a client in an exchange.
+
+    Attributes:
+        steps: Number of local steps. A loss or gradient over all samples counts as the steps of an epoch.
+        samples: Number of training samples that pass through the network, with repetitions.
+    """
+
+    steps: int
+    samples: int
+
+    def __add__(self, other: object) -> Work:
+        assert isinstance(other, Work)
+        return Work(self.steps + other.steps, self.samples + other.samples)
+
+
+class UpdateWork:
+    """The work of a phase's client updates, as the algorithm declares it (`sample_requests`).
+
+    Args:
+        plan: The phase.
+        sizes: [clients], the number of training samples of each client.
+        seed: The scenario's seed.
+    """
+
+    def __init__(self, plan: PhasePlan, sizes: np.ndarray, seed: int) -> None:
+        self._plan, self._sizes, self._seed = plan, sizes, seed
+        self._exchanges = exchanges_of_cohort(plan)
+        self._of_kind = cache(self._planned)
+
+    def of(self, index: RoundIndex, client: int) -> Sequence[Work]:
+        """The work in each exchange that the cohort answers, with the epochs and steps that the client draws."""
+        local = drawn(
+            self._plan.phase.local,
+            lambda purpose: client_stream(self._seed, purpose, index.phase, index.round, client),
+        )
+        return self._of_kind(int(self._sizes[client]), local.epochs, local.steps)
+
+    def _planned(self, samples: int, epochs: int, steps: int | None) -> Sequence[Work]:
+        local = self._plan.phase.local.model_copy(update={"epochs": epochs, "steps": steps})
+        trained = int(self._plan.algorithm.training_sizes(np.array([samples]))[0])
+        work = dict.fromkeys(self._exchanges, Work(0, 0))
+        for request in self._plan.algorithm.sample_requests():
+            if request.kind == "training":
+                asked = local.model_copy(update=other_length(request.epochs, request.steps))
+                done = _training(asked, trained)
+            elif request.every_step:
+                done = _training(local, samples)
+            else:
+                done = Work(steps_per_epoch(local, samples), samples)
+            work[request.exchange if len(work) > 1 else self._exchanges[0]] += done
+        return tuple(work.values())
+
+
+def exchanges_of_cohort(plan: PhasePlan) -> list[int]:
+    """Numbers of a round's exchanges that clients answer; a relay has a single one, the hop."""
+    if not plan.phase.has_server:
+        return [0]
+    return [number for number, asked in enumerate(plan.asked) if asked == "cohort"]
+
+
+def _training(local: Local, samples: int) -> Work:
+    batches = batches_of_steps(local, samples)
+    return Work(len(batches), sum(map(sum, batches)))
+
+
+@dataclass(frozen=True)
+class ExchangeTime:
+    """How long a client's part of one exchange takes, in virtual seconds.
+
+    Attributes:
+        down: Receiving the server's message.
+        compute: Computing the answer.
+        up: Sending the answer.
+    """
+
+    down: float = 0.0
+    compute: float = 0.0
+    up: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """The total."""
+        return self.down + self.compute + self.up
+
+
+class VirtualClock:
+    """The clock of a run, and the `Participation` of its rounds.
+
+    Attributes:
+        simulated: The simulated totals up to the end of the last submitted round.
+
+    Args:
+        seed: The scenario's seed.
+        plans: The run's phases.
+        populations: The clients of each phase, with their devices.
+    """
+
+    def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+        devices = populations[0].devices
+        assert devices is not None
+        self._seed, self._devices = seed, devices
+        self._phases = [plan.phase for plan in plans]
+        self._messages = [population.messages for population in populations]
+        self._work = [
+            UpdateWork(plan, population.sizes, seed) for plan, population in zip(plans, populations, strict=True)
+        ]
+        has_power = not devices.quantities.keys().isdisjoint(("compute_watts", "transmit_watts"))
+        self.simulated = Simulated(joules=0.0 if has_power else None)
+        self._unavailable = 0
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds from the start of the run to the end of the last submitted round."""
+        return self.simulated.seconds
+
+    def present(self, index: RoundIndex, cohort: Sequence[int]) -> list[int]:
+        """The clients of a drawn cohort that are available when the round begins; `pass_round` counts the others."""
+        here = [client for client in cohort if self.is_available(index, client, self.now)]
+        self._unavailable = len(cohort) - len(here)
+        return here
+
+    def is_available(self, index: RoundIndex, client: int, at: float) -> bool:
+        """Whether a client is available at a virtual second; with a probability, for a whole round or not at all."""
+        if self._devices.sessions is not None:
+            return self._devices.sessions.until(client, at) is not None
+        share = self._devices.of("availability", client)
+        return share is None or share >= 1 or self._draw(index, "availability", client) < share
+
+    def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """See `Participation.of`: all updates begin with the round."""
+        return [self.update(index, client, self.now) for client in cohort]
+
+    def update(self, index: RoundIndex, client: int, at: float) -> Participant:
+        """Simulates an update that an available client begins at a virtual second of the run.
+
+        It drops out with the client's probability for the round, or where its session ends before its answer is in.
+        """
+        seconds = sum(time.seconds for time in self.exchanges(index, client))
+        risk = self._devices.of("dropout", client) or 0.0
+        lost = risk > 0 and self._draw(index, "dropout", client) < risk
+        if self._devices.sessions is not None:
+            until = self._devices.sessions.until(client, at)
+            lost = lost or until is None or until < at + seconds
+        return Participant(client, 0.0, seconds, not lost)
+
+    def messages(self, index: RoundIndex) -> Sequence[Message]:
+        """Of each exchange of a round that the cohort answers, or of a relay's hop."""
+        return self._messages[index.phase]
+
+    def exchanges(self, index: RoundIndex, client: int) -> list[ExchangeTime]:
+        """How long a client's part of each exchange that the cohort answers takes."""
+        of, times = self._devices.of, []
+        work = self._work[index.phase].of(index, client)
+        for message, computed in zip(self._messages[index.phase], work, strict=True):
+            down, up = of("down_bytes_per_s", client), of("up_bytes_per_s", client)
+            steps, samples = of("steps_per_s", client), of("samples_per_s", client)
+            times.append(
+                ExchangeTime(
+                    message.down.down_bytes / down if down else 0.0,
+                    computed.steps / steps if steps else computed.samples / samples if samples else 0.0,
+                    message.up.up_bytes / up if up else 0.0,
+                )
+            )
+        return times
+
+    def joules(self, client: int, time: ExchangeTime, until: float = np.inf) -> float:
+        """Energy that a client's device uses in an exchange, up to `until` virtual seconds."""
+        down = min(time.down, until)
+        compute = min(time.compute, max(until - time.down, 0.0))
+        up = min(time.up, max(until - time.down - time.compute, 0.0))
+        transmit = self._devices.of("transmit_watts", client) or 0.0
+        return (down + up) * transmit + compute * (self._devices.of("compute_watts", client) or 0.0)
+
+    def check(self, index: RoundIndex, answers: int, moved: Traffic) -> None:
+        """Checks that a round's traffic was as planned, for any algorithm.
+
+        Args:
+            index: The round.
+            answers: Number of its client updates.
+            moved: The traffic that hosts counted for them.
+
+        Raises:
+            RayflError: The traffic differs.
+        """
+        for way, planned, found in (
+            ("down", sum(message.down.down_bytes for message in self.messages(index)), moved.down_bytes),
+            ("up", sum(message.up.up_bytes for message in self.messages(index)), moved.up_bytes),
+        ):
+            if found != answers * planned:
+                phase = self._phases[index.phase]
+                raise RayflError(
+                    f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
+                    f"but the virtual clock of [participation] planned {planned} for each; correct messages() of "
+                    f"'{phase.algorithm.name}', planned() of its transforms, or with_first_model of its exchanges"
+                )
+
+    def pass_round(self, round: Simulated) -> Simulated:
+        """Advances the clock by a submitted round; adds the clients that `present` found unavailable.
+
+        Returns:
+            The simulated totals at the round's end, for `SubmittedRound.simulated`.
+        """
+        self.simulated += replace(round, unavailable=round.unavailable + self._unavailable)
+        self._unavailable = 0
+        return self.simulated
+
+    def restore(self, simulated: Simulated) -> None:
+        """Continues after a committed round."""
+        self.simulated, self._unavailable = simulated, 0
+
+    def _draw(self, index: RoundIndex, purpose: str, client: int) -> float:
+        return float(client_stream(self._seed, purpose, index.phase, index.round, client).random())

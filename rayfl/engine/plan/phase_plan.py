@@ -1,0 +1,211 @@
+"""Derives a phase's plan from the scenario: its algorithm and task, states to keep, and the model to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from rayfl.algorithms.algorithm import Algorithm
+from rayfl.algorithms.construction import build_algorithm, build_sampler, build_transforms
+from rayfl.algorithms.exchange import Asked
+from rayfl.algorithms.round_results import Diagnostics, EvaluatedModel
+from rayfl.algorithms.sampler import CohortSampler
+from rayfl.algorithms.transforms import AnswerTransform
+from rayfl.algorithms.wrappers import Alone
+from rayfl.config.cohort import BySampler
+from rayfl.config.local import Local, Train
+from rayfl.config.phase import CentralPhase, LocalPhase, Phase
+from rayfl.config.privacy import Quantile
+from rayfl.config.scenario import Scenario
+from rayfl.errors import ScenarioError
+from rayfl.local.state import VELOCITY, Scope, merged
+from rayfl.privacy.clients.mechanism import CLIP_NORM, ClientMechanism
+from rayfl.tasks.construction import build_task
+from rayfl.tasks.task import Task
+
+PhaseNoise = float | np.ndarray | None
+"""The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without DP."""
+
+
+@dataclass(frozen=True)
+class Protection:
+    """Differential privacy of a run, determined before it starts.
+
+    Attributes:
+        noise: The noise multiplier of each phase's `local.dp` (example-level DP); empty if no phase has any.
+        mechanisms: The mechanism of each phase's `phases.N.dp` (client-level DP), None without one; empty if no phase
+            has any.
+    """
+
+    noise: Sequence[PhaseNoise] = ()
+    mechanisms: Sequence[ClientMechanism | None] = ()
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """One phase of a scenario with its components.
+
+    Attributes:
+        number: Its number, from 0.
+        phase: Its configuration.
+        algorithm: Its algorithm; in a local phase a wrapper around the one that the scenario names.
+        task: Its task.
+        transforms: Transforms of answers before they are summed.
+        first_round: Number of its first round in the whole scenario.
+        noise: The noise multiplier of its `local.dp`, once known.
+        hiding: Its client-level DP, once known; None without it.
+    """
+
+    number: int
+    phase: Phase
+    algorithm: Algorithm
+    task: Task
+    transforms: tuple[AnswerTransform, ...]
+    first_round: int
+    noise: PhaseNoise = field(default=None, repr=False)
+    hiding: ClientMechanism | None = None
+
+    @property
+    def train(self) -> tuple[Train, ...]:
+        """Restrictions of the trained parameters, by the objective and by the phase."""
+        return self.objective.trains_only, self.phase.train
+
+    @property
+    def objective(self) -> Algorithm:
+        """The algorithm that the scenario names; in a local phase, clients use only its local objective."""
+        return self.algorithm.objective if isinstance(self.algorithm, Alone) else self.algorithm
+
+    @cached_property
+    def asked(self) -> tuple[Asked, ...]:
+        """The respondent of each exchange in a round: the cohort, the server or a host."""
+        training: tuple[Asked, ...] = ("server",) if self.phase.settings.server_training else ()
+        return (*self.algorithm.asks(), *training)
+
+    def local(self, exchange: int) -> Local:
+        """Local training options of an exchange."""
+        last = exchange == len(self.asked) - 1
+        return self.phase.settings.server_training if last and self.phase.settings.server_training else self.phase.local
+
+    def noise_multiplier(self, client: int) -> float | None:
+        """The noise multiplier of `local.dp` for a client, or the largest of any client for a pool of samples."""
+        if self.noise is None or isinstance(self.noise, int | float):
+            return self.noise
+        return float(self.noise[client] if client < len(self.noise) else self.noise.max())
+
+    @cached_property
+    def evaluated(self) -> EvaluatedModel:
+        """The rule for the model to evaluate."""
+        settings = self.phase.settings
+        rule = settings.eval_model or self.algorithm.default_eval_model
+        return EvaluatedModel(rule if self.phase.has_server else "global", settings.ema_decay)
+
+    @cached_property
+    def diagnostics(self) -> Diagnostics:
+        """The diagnostics that the phase reports."""
+        return Diagnostics(self.phase.settings.report)
+
+    @cached_property
+    def sampler(self) -> CohortSampler | None:
+        """The sampler that draws its cohorts, if the scenario names one."""
+        return build_sampler(self.phase) if isinstance(self.phase.settings.cohort, BySampler) else None
+
+    @cached_property
+    def client_state(self) -> dict[str, Scope]:
+        """The scope of every client state.
+
+        Raises:
+            ScenarioError: Two parts of the phase keep a state of the same name.
+        """
+        sent = self.algorithm.sent_vectors
+        transforms = [(f"transform '{item.name}'", item.client_state(sent)) for item in self.transforms]
+        try:
+            return merged(
+                [
+                    (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.client_state()),
+                    (f"task '{self.task.name}'", self.task.client_state()),
+                    ("eval_model", self.evaluated.client_state()),
+                    ("keep_momentum", {VELOCITY: "phase"} if self.keeps_momentum else {}),
+                    *transforms,
+                ]
+            )
+        except ScenarioError as error:
+            raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+    @cached_property
+    def hidden_by(self) -> str:
+        """The key of its differential privacy, under which no integer or flag may leave a client; empty without."""
+        if self.phase.local.dp is not None:
+            return f"phases.{self.phase.name}.local.dp"
+        return "" if self.phase.settings.dp is None else f"phases.{self.phase.name}.dp"
+
+    @property
+    def keeps_momentum(self) -> bool:
+        """Whether local training begins with the momentum of the previous round."""
+        return isinstance(self.phase, CentralPhase) and self.phase.keep_momentum
+
+    @cached_property
+    def keeps_client_state(self) -> bool:
+        """Whether clients keep a state beyond a round, which ties them to their hosts."""
+        return any(scope != "round" for scope in self.client_state.values())
+
+    @cached_property
+    def server_state(self) -> dict[str, Scope]:
+        """The scope of every server state.
+
+        Raises:
+            ScenarioError: As `client_state`.
+        """
+        first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
+        dp = self.phase.settings.dp
+        adaptive: dict[str, Scope] = {CLIP_NORM: "phase"} if dp and isinstance(dp.clip_norm, Quantile) else {}
+        try:
+            return merged(
+                [
+                    (f"algorithm '{self.phase.algorithm.name}'", self.algorithm.server_state()),
+                    ("eval_model", self.evaluated.server_state()),
+                    ("the phase's first model", first),
+                    ("dp.clip_norm", adaptive),
+                ]
+            )
+        except ScenarioError as error:
+            raise ScenarioError(f"phases.{self.phase.name}: {error}") from None
+
+
+def scores_personal_models(scenario: Scenario, plan: PhasePlan) -> bool:
+    """Whether a phase evaluates personal models, which only the hosts of their clients have."""
+    return scenario.evaluation.client_model == "personal" and plan.algorithm.has_personal_model()
+
+
+def has_fresh_head(scenario: Scenario, number: int) -> bool:
+    """Whether a phase begins with a freshly initialised feature layer rather than the previous phase's."""
+    if number == 0:
+        return False
+    phase, before = scenario.phases[number], scenario.phases[number - 1]
+    if phase.head is not None:
+        return phase.head == "fresh"
+    return scenario.task_of(phase).name != scenario.task_of(before).name
+
+
+def plan_phases(scenario: Scenario, protection: Protection | None = None) -> list[PhasePlan]:
+    """The phases of a scenario, in order.
+
+    Args:
+        scenario: The scenario.
+        protection: The differential privacy of the run; None as long as it is unknown.
+
+    Raises:
+        ScenarioError: As `build_algorithm` and `build_task`.
+    """
+    protection, plans, first = protection or Protection(), [], 1
+    for number, phase in enumerate(scenario.phases):
+        noise = protection.noise[number] if protection.noise else None
+        hiding = protection.mechanisms[number] if protection.mechanisms else None
+        algorithm, task, transforms = build_algorithm(phase), build_task(scenario, phase), build_transforms(phase)
+        if isinstance(phase, LocalPhase):
+            algorithm = Alone(objective=algorithm)
+        plans.append(PhasePlan(number, phase, algorithm, task, tuple(transforms), first, noise, hiding))
+        first += phase.rounds
+    return plans

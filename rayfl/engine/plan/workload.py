@@ -1,0 +1,193 @@
+"""The workload of a phase: data, network and evaluation. Phases of one scenario may differ in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfl.config.execution import Evaluation
+from rayfl.config.section import Named
+from rayfl.engine.plan.slices import Slice, cut
+from rayfl.engine.totals import Message
+from rayfl.models.tensors import Discrete, Slot, followed, taken_over
+
+if TYPE_CHECKING:
+    from rayfl.data.store import ShardStore
+    from rayfl.engine.plan.devices import DeviceProfiles
+    from rayfl.tasks.task import Task
+
+
+@dataclass(frozen=True)
+class Handover:
+    """The transfer of weights from one phase to the next.
+
+    Attributes:
+        taken: Names of the transferred tensors.
+        fresh: Names of the tensors that stay as initialised.
+        not_used: Names of the previous model's tensors that are not used.
+    """
+
+    taken: tuple[str, ...]
+    fresh: tuple[str, ...]
+    not_used: tuple[str, ...]
+
+    def summary(self) -> str:
+        """A one-line summary."""
+        return taken_over(self.taken, self.fresh, self.not_used)
+
+
+@dataclass(frozen=True)
+class InitialModel:
+    """A network before training, as a flat vector.
+
+    Attributes:
+        vector: float32 [length of the model], parameters, then buffers.
+        layout: The position of each tensor in the vector.
+        head: Name of the feature layer; empty if the network declares none.
+        copies: Modules that are copies of others (`Network.copies`).
+        frozen: Names of the parameters, and of integer and boolean buffers, that neither training nor the code of the
+            network or the task changes.
+        channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
+        discrete: The integer and boolean buffers, which are not part of the vector.
+    """
+
+    vector: np.ndarray
+    layout: Sequence[Slot]
+    head: str = ""
+    copies: Mapping[str, str] = field(default_factory=dict)
+    frozen: frozenset[str] = frozenset()
+    channels_last: bool = True
+    discrete: Discrete = field(default_factory=dict)
+
+    @property
+    def num_params(self) -> int:
+        """Length of the parameters' part, padding included."""
+        return max(slot.end for slot in self.layout if slot.is_parameter)
+
+    @property
+    def memory_format(self) -> str:
+        """How 4-D tensors are stored, in PyTorch's words."""
+        return "channels_last" if self.channels_last else "contiguous"
+
+    def handover(self, other: InitialModel, fresh_head: bool = False) -> Handover:
+        """The tensors that this model takes over from another: those with the same name and shape.
+
+        Args:
+            other: The previous model.
+            fresh_head: Whether the feature layer stays as initialised regardless.
+        """
+        shapes = _shapes(other)
+        own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
+        beside = self.take_discrete(other.discrete, fresh_head)
+        own |= {name: name if values is not self.discrete[name] else "" for name, values in beside.items()}
+        taken = tuple(name for name, source in own.items() if source)
+        used = {source for source in own.values() if source}
+        left = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
+        left += tuple(name for name in other.discrete if name not in used)
+        return Handover(taken, tuple(name for name, source in own.items() if not source), left)
+
+    def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
+        """Takes over the weights of another model; see `handover`. A copy's missing tensors equal its original's.
+
+        Args:
+            vector: float32 [length of the other model], its values.
+            other: The other model.
+            fresh_head: Whether the feature layer stays as initialised.
+
+        Returns:
+            float32 [length of this model].
+        """
+        sources = {name: slot for slot in other.layout for name in slot.names}
+        shapes, taken = _shapes(other), np.array(self.vector)
+        left = []
+        for slot in self.layout:
+            if source := self._source_of(slot, shapes, fresh_head):
+                slot.array(taken)[...] = sources[source].array(vector)
+            else:
+                left.append(slot)
+        own = {name: slot for slot in self.layout for name in slot.names}
+        for slot in left:
+            if original := followed(slot.name, self.copies):
+                slot.array(taken)[...] = own[original].array(taken)
+        return taken
+
+    def take_discrete(self, values: Discrete, fresh_head: bool = False) -> Discrete:
+        """Takes over another model's integer and boolean buffers: those that agree in name, shape and type.
+
+        Args:
+            values: Its values.
+            fresh_head: Whether those of the feature layer stay as initialised.
+        """
+        taken = dict(self.discrete)
+        for name, initial in self.discrete.items():
+            source = name if name in values else followed(name, self.copies) or name
+            other, fresh = values.get(source), fresh_head and self.head and name.startswith(f"{self.head}.")
+            if other is not None and not fresh and (other.shape, other.dtype) == (initial.shape, initial.dtype):
+                taken[name] = other
+        return taken
+
+    def _source_of(self, slot: Slot, shapes: Mapping[str, tuple[int, ...]], fresh_head: bool) -> str:
+        """The other model's name of the tensor that a slot takes over; empty if it takes none.
+
+        A tensor that the feature layer shares with the rest of the network (tied weights) belongs to the rest.
+        """
+        if fresh_head and self.head and all(name.startswith(f"{self.head}.") for name in slot.names):
+            return ""
+        return next((name for name in slot.names if shapes.get(name) == tuple(slot.shape)), "")
+
+
+def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(slot.shape) for slot in model.layout for name in slot.names}
+
+
+@dataclass(frozen=True)
+class Population:
+    """Facts about the clients, without their data.
+
+    Attributes:
+        sizes: [clients], the number of training samples of each client.
+        slices: Slices of the test samples.
+        devices: Their simulated devices; None without [participation].
+        messages: The traffic of each exchange that the cohort answers, with [participation].
+        noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`.
+    """
+
+    sizes: np.ndarray
+    slices: Sequence[Slice]
+    devices: DeviceProfiles | None = None
+    messages: Sequence[Message] = ()
+    noise: float | np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The data, network and evaluation of a phase.
+
+    Attributes:
+        network: The network's name and options.
+        initial: The network before training.
+        store: The partitioned data.
+        task: The task.
+        num_outputs: Width of the network's output.
+        evaluation: How and on which samples to score the model.
+    """
+
+    network: Named
+    initial: InitialModel
+    store: ShardStore
+    task: Task
+    num_outputs: int
+    evaluation: Evaluation
+
+    @cached_property
+    def population(self) -> Population:
+        """The facts about the clients that the scheduler needs.
+
+        Raises:
+            ScenarioError: As `cut`.
+        """
+        return Population(self.store.train_shards.sizes, cut(self.evaluation, self.store))

@@ -1,0 +1,1 @@
+"""The state of a run between rounds: client states, their stores, and snapshots."""

@@ -1,1 +1,0 @@
-"""Figures and tables of finished runs and grids, for papers: `rayfl plot`, `rayfl compare` and `rayfl report`."""

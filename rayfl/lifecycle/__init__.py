@@ -1,1 +1,0 @@
-"""The lifecycle of a run: opened or reopened, followed, and ended."""

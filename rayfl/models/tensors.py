@@ -1,0 +1,152 @@
+"""The tensors of a model without PyTorch: names, places in the flat vector, and the buffers that are not in it.
+
+Loads no PyTorch, because the server uses it too. Integer and boolean buffers travel beside the flat vector, each in its
+own type: flags and counters (`initialised`, a code book's usage) decide what a network computes, but their mean over
+clients makes no sense.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+if TYPE_CHECKING:
+    import torch
+
+
+ALIGNMENT = 16
+"""Floats. Slots start at multiples of 64 bytes: results of MKL can depend on the alignment of its inputs."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one parameter or buffer in the flat vector.
+
+    Attributes:
+        name: Name in PyTorch (`conv1.weight`).
+        offset: Start in the vector, in floats; a multiple of 16.
+        shape: Shape in PyTorch.
+        strides: Strides of the tensor in the vector, in floats.
+        is_parameter: Whether it is trained by gradient; False for buffers and frozen parameters.
+        aliases: The other names of a tied tensor.
+    """
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    is_parameter: bool
+    aliases: tuple[str, ...] = ()
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All names, including the first one."""
+        return (self.name, *self.aliases)
+
+    @cached_property
+    def size(self) -> int:
+        """Number of values."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def end(self) -> int:
+        """Start of the next slot: offset plus size, rounded up to the alignment."""
+        return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
+
+    def array(self, vector: np.ndarray) -> np.ndarray:
+        """As `view`, for a numpy array."""
+        values = vector[self.offset : self.offset + self.size]
+        return as_strided(values, self.shape, [vector.itemsize * stride for stride in self.strides])
+
+    def view(self, vector: torch.Tensor) -> torch.Tensor:
+        """Returns the values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
+        return vector[self.offset : self.offset + self.size].as_strided(self.shape, self.strides)
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Quotes the first few names in alphabetical order, and gives the number of the others."""
+    shown = ", ".join(f"'{name}'" for name in sorted(names)[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def taken_over(taken: Sequence[str], fresh: Sequence[str], not_used: Sequence[str]) -> str:
+    """One line for users: "8 tensors taken, 2 fresh ('fc3.bias', 'fc3.weight')"."""
+    others = {"fresh": fresh, "not used": not_used}
+    said = [f"{len(names)} {what} ({listed(names)})" for what, names in others.items() if names]
+    return ", ".join([f"{len(taken)} tensors taken", *said])
+
+
+def followed(name: str, copies: Mapping[str, str]) -> str | None:
+    """The name of the tensor that a tensor of a copy follows (`Network.copies`); None if it belongs to no copy."""
+    for copy, original in copies.items():
+        if name.startswith(f"{copy}."):
+            return original + name.removeprefix(copy)
+    return None
+
+
+Discrete = Mapping[str, np.ndarray]
+"""The values of a network's persistent integer and boolean buffers, by name; without batch norm's counters."""
+
+STORED_PREFIX = "discrete/"
+"""Prefix of their names where they are stored with other arrays."""
+
+
+@dataclass(frozen=True)
+class WholeModel:
+    """A model of a network with integer or boolean buffers, as it is passed between processes.
+
+    Attributes:
+        vector: float32 [length of the model]: parameters, then floating-point buffers.
+        discrete: The other buffers; never empty.
+    """
+
+    vector: np.ndarray
+    discrete: Discrete
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.vector.nbytes + sum(values.nbytes for values in self.discrete.values())
+
+
+SentModel = np.ndarray | WholeModel
+"""A model between processes: just its vector, unless the network has integer or boolean buffers."""
+
+
+def joined(vector: np.ndarray, discrete: Discrete) -> SentModel:
+    """Returns a model to pass on."""
+    return WholeModel(vector, discrete) if discrete else vector
+
+
+def split(model: SentModel) -> tuple[np.ndarray, Discrete]:
+    """Returns the vector and the other buffers of a model."""
+    return (model.vector, model.discrete) if isinstance(model, WholeModel) else (model, {})
+
+
+def copied(discrete: Discrete) -> Discrete:
+    """Copies buffers, which may be views of memory that is shared by processes."""
+    return {name: np.array(values) for name, values in discrete.items()}
+
+
+def for_storage(discrete: Discrete) -> dict[str, np.ndarray]:
+    """Returns the buffers under the names that `taken_from` finds among other arrays."""
+    return {f"{STORED_PREFIX}{name}": values for name, values in discrete.items()}
+
+
+def taken_from(arrays: dict[str, np.ndarray]) -> Discrete:
+    """Removes the buffers from stored arrays, and returns them."""
+    names = [name for name in arrays if name.startswith(STORED_PREFIX)]
+    return {name.removeprefix(STORED_PREFIX): arrays.pop(name) for name in names}
+
+
+def all_finite(values: torch.Tensor) -> bool:
+    """Whether every value is finite, judged by the extremes (NaN if any value is), ten times faster than `isfinite`."""
+    import torch  # imported here because the server adds up answers without PyTorch
+
+    return not values.numel() or all(map(math.isfinite, torch.stack(values.aminmax()).tolist()))  # one GPU sync

@@ -1,1 +1,0 @@
-"""Plans a run: phases, rounds, cohorts, workloads and events, as plain data and random draws. Trains nothing."""

@@ -1,0 +1,222 @@
+"""The exact noise of `secure`: discrete Gaussian samples, and the grid on which contributions are whole steps.
+
+The samples: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every integer x (Canonne, Kamath and Steinke, "The
+Discrete Gaussian for Differential Privacy", NeurIPS 2020). The method is Karney's ("Sampling Exactly from the Normal
+Distribution", ACM TOMS 2016, algorithm D), with a sigma that is a power of two: |x| = k sigma + j, k of probability
+proportional to exp(-k^2 / 2), j uniform below sigma, and the pair is kept with probability exp(-j (2 k sigma + j) / (2
+sigma^2)).
+
+No decision depends on a rounded number. Events of probability exp(-a / 2^n) use von Neumann's method, which compares
+random integers with a. The cumulative probabilities of k are irrational: bits of a uniform number are drawn until they
+determine between which two of them it lies, and the probabilities are computed to more digits than that.
+
+The grid: the noise has a standard deviation of 2^22 steps. A contribution of norm C is scaled to at most 2^22 / z
+steps, where z is the noise multiplier, and truncated towards zero, which never increases its norm. The norm is then
+checked in integers: sums of squares up to 2^52 are exact in float64. All releases are therefore integers, their sums
+are exact, and no rounding happens between a contribution and its noise. How the released integers become floating-point
+numbers depends only on them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+from itertools import accumulate
+from math import isqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rayfl.errors import ScenarioError
+from rayfl.privacy.system_random import below, uniform
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+SIGMA_BITS = 22
+"""By default sigma is 2^22."""
+
+AT_ONCE = 1 << 18
+"""Candidates at a time: arrays of 2 MiB."""
+
+UNDECIDED = -1
+
+
+def discrete_gaussian(size: int, sigma_bits: int = SIGMA_BITS) -> np.ndarray:
+    """Draws independent integers of mean 0 and sigma = 2^sigma_bits from the operating system's cryptographic source.
+
+    Args:
+        size: How many.
+        sigma_bits: From 0 to 30.
+
+    Returns:
+        [size] int64.
+    """
+    drawn, missing = [np.empty(0, np.int64)], size
+    while missing:
+        drawn.append(_tried(min(missing * 3 // 2 + 8, AT_ONCE), sigma_bits)[:missing])
+        missing -= len(drawn[-1])
+    return np.concatenate(drawn)
+
+
+def _tried(size: int, sigma_bits: int) -> np.ndarray:
+    """Returns the accepted ones of this many candidates, about 71 %."""
+    k = _half_normal(size)
+    drawn = uniform(size, sigma_bits + 1)
+    negative, j = drawn >> sigma_bits == 1, drawn & (2**sigma_bits - 1)
+    kept = _decays(j * j, 2 * sigma_bits + 1) & ~(negative & (k == 0) & (j == 0))  # zero has one sign
+    left = np.where(kept, k, 0)
+    while len(places := np.flatnonzero(left)):
+        again = _decays(j[places], sigma_bits)
+        kept[places] = again
+        left[places] = np.where(again, left[places] - 1, 0)
+    found: np.ndarray = (k << sigma_bits) + j
+    found[negative] *= -1
+    chosen: np.ndarray = found[kept]
+    return chosen
+
+
+def _decays(numerators: np.ndarray, bits: int) -> np.ndarray:
+    """[n] bool, each true with probability exp(-numerator / 2^bits), for numerators in [0, 2^bits].
+
+    Von Neumann: in a sequence of trials with probabilities x / 1, x / 2, x / 3, ..., the first failure is at an odd
+    position with probability exp(-x).
+    """
+    outcome = np.empty(len(numerators), bool)
+    places, number = np.arange(len(numerators)), 1
+    while len(places):
+        goes_on = _less(numerators[places], bits)
+        goes_on[goes_on] = below(number, int(goes_on.sum())) == 0
+        outcome[places[~goes_on]] = number % 2 == 1
+        places, number = places[goes_on], number + 1
+    return outcome
+
+
+def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
+    """[n] bool, each true with probability numerator / 2^bits: whether that many random bits form a smaller
+    number.
+
+    The first 16 bits decide, except once in 65536 times.
+    """
+    left = max(bits - 16, 0)
+    tops = numerators >> left
+    drawn = uniform(len(numerators), bits - left)
+    less: np.ndarray = drawn < tops
+    if left and len(ties := np.flatnonzero(drawn == tops)):
+        less[ties] = _less(numerators[ties] & (2**left - 1), left)
+    return less
+
+
+def _half_normal(size: int) -> np.ndarray:
+    """[size] int64 k, of probability proportional to exp(-k^2 / 2) for k >= 0."""
+    drawn = uniform(size, 16)
+    found: np.ndarray = _first_bits()[drawn]
+    for place in np.flatnonzero(found == UNDECIDED):
+        number, bits = int(drawn[place]), 16
+        while found[place] == UNDECIDED:
+            number, bits = number << 64 | int.from_bytes(os.urandom(8), "little"), bits + 64
+            found[place] = _decided(number, bits)
+    return found
+
+
+@lru_cache(maxsize=1)
+def _first_bits() -> np.ndarray:
+    """[2^16] int64, the k determined by the first bits of a uniform number."""
+    return np.array([_decided(number, 16) for number in range(2**16)], np.int64)
+
+
+def _decided(number: int, bits: int) -> int:
+    """The k of all uniform numbers that start with these bits; `UNDECIDED` if they have more than one."""
+    thresholds = _thresholds(bits)
+    surely = sum(threshold + 2 <= number for threshold in thresholds)
+    perhaps = sum(threshold - 1 < number + 1 for threshold in thresholds)
+    return surely if surely == perhaps else UNDECIDED
+
+
+@lru_cache(maxsize=4)
+def _thresholds(bits: int) -> list[int]:
+    """The probabilities of at most k, from k = 0, in units of 2^-bits, within one; all others are that close to 1."""
+    with localcontext() as context:
+        context.prec = bits // 3 + 30
+        weights = [(Decimal(-k * k) / 2).exp() for k in range(isqrt(2 * bits) + 4)]
+        return [int(sum_ / sum(weights) * 2**bits) for sum_ in accumulate(weights)]
+
+
+LEAST_NOISE = 1 / 16
+"""The smallest noise multiplier, with which the largest squared norm is 2^52 steps."""
+
+ROUNDING = 1 - 2.0**-20
+"""Shortens contributions, so that rounding of their norms in float32 never makes one too long."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """A grid for contributions of bounded norm.
+
+    Attributes:
+        noise_multiplier: z, of the account.
+        bound: C, of the contributions, in their own units.
+    """
+
+    noise_multiplier: float
+    bound: float
+
+    @property
+    def largest_norm(self) -> int:
+        """The largest norm of a contribution, in steps; rounded down, so the noise is at least z times as large."""
+        return int(2**SIGMA_BITS / Fraction(self.noise_multiplier))
+
+    @property
+    def step(self) -> float:
+        """The size of a step."""
+        return self.bound * self.noise_multiplier * 2.0**-SIGMA_BITS
+
+    def in_steps(self, values: Tensor, norms: Tensor) -> Tensor:
+        """Clips parts of contributions to the bound and truncates them to whole steps.
+
+        Args:
+            values: float32 [n, values], parts of n contributions.
+            norms: [n], the norms of the whole contributions.
+
+        Returns:
+            [n, values], integers in float64. Use only those of contributions that `admits` accepts as a whole.
+
+        Raises:
+            ScenarioError: The bound is so small that a step is 0.
+        """
+        if not self.step:
+            raise ScenarioError(f"secure: with a bound of {self.bound:g} the grid has step 0; use a larger bound")
+        factors = (self.largest_norm * ROUNDING / norms).clamp(max=1 / self.step)
+        return (values * factors.unsqueeze(1)).trunc_().double()
+
+    def admits(self, squares: Tensor) -> Tensor:
+        """Returns which contributions are within the bound: all whose norm was finite.
+
+        Args:
+            squares: float64 [n], the sums of squared steps of each contribution; exact up to 2^53.
+
+        Returns:
+            bool [n].
+        """
+        return squares <= self.largest_norm**2  # false for NaN
+
+
+def check_noise(noise_multiplier: float, key: str) -> None:
+    """Checks that a grid exists for this noise.
+
+    Args:
+        noise_multiplier: The smallest noise multiplier of any client.
+        key: The scenario key that it comes from.
+
+    Raises:
+        ScenarioError: There is none.
+    """
+    if noise_multiplier < LEAST_NOISE:
+        raise ScenarioError(
+            f"{key}: secure noise needs a noise multiplier of at least {LEAST_NOISE:g}, but it is "
+            f"{noise_multiplier:.3g}, which hides nothing; use more noise, or leave secure out"
+        )

@@ -1,1 +1,0 @@
-"""Progress, records and curves of a run."""

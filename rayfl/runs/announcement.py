@@ -1,0 +1,108 @@
+"""Prints data, model, phases and workers before a run begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from rich.console import Console
+
+from rayfl.config.scenario import Scenario
+from rayfl.data.split_facts import empty_classes
+from rayfl.engine.device import differing_hosts
+from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.client_statement import planned_cost
+from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.models.flat import FlatModel
+from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
+
+
+def announce(console: Console, job: Job, model: FlatModel) -> None:
+    """Prints the scenario and its data before the run starts; generated data stands out."""
+    store, scenario = job.result.store, job.scenario
+    data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
+    lines = [
+        f"{title_of(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
+        f"data     {store.provenance.source}: {store.provenance.description}",
+        *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
+        f"         {store.summary()}",
+        f"model    {job.result.network.name}, {model.num_params:,} parameters",
+        *_phase_lines(job),
+        *_device_lines(job),
+    ]
+    if job.client_plan:
+        lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
+    if said := empty_classes(store):
+        lines.append(f"note     {said}")
+    if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
+        lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
+    lines += privacy_lines(job)
+    styles = {0: "bold", 1: "yellow" if store.provenance.source == "generated" else ""}
+    for number, line in enumerate(lines):
+        console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
+
+
+def _phase_lines(job: Job) -> Iterator[str]:
+    """One line per phase, and one on the tensors that it takes over if those are not all of them."""
+    alone = all(workload is job.result for workload in job.workloads)
+    for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
+        learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
+        yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
+        if not workload.initial.channels_last:
+            yield f"note     {workload.network.name} or its task fails on channels-last weights, so they are contiguous"
+        if phase.name in job.handovers:
+            yield f"         from the previous phase: {job.handovers[phase.name].summary()}"
+
+
+def _device_lines(job: Job) -> Iterator[str]:
+    """The clients' simulated devices, and their traces."""
+    if job.devices is not None:
+        yield f"devices  simulated: {job.devices.summary() or 'always available, and nothing takes time'}"
+        for path, digest in job.devices.files:
+            yield f"         {path}, sha256 {digest[:16]}…"
+
+
+def privacy_lines(job: Job) -> list[str]:
+    """The privacy that a run with `local.dp` plans: noise, the largest epsilon, and notes.
+
+    For a run with `phases.N.dp`, only a note that the guarantee does not cover the starting model.
+    """
+    planned = {phase.name: phase for phase in job.sample_plan.phases}
+    lines, phases = [], []
+    for phase in job.scenario.phases:
+        dp = phase.local.dp
+        if dp is None or phase.name not in planned:
+            continue
+        found = planned[phase.name]
+        phases.append(dp)
+        noise = "" if isinstance(found.noise, np.ndarray) else f"{found.noise:.4g}"
+        if isinstance(found.noise, np.ndarray):
+            noise = f"{found.noise.min():.4g} to {found.noise.max():.4g} by client"
+        why = "" if found.target is None else f" for target_epsilon {found.target:g}"
+        epsilon = NOT_COVERED if found.epsilon is None else f"epsilon at most {found.epsilon:.4g} after it"
+        lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
+    if phases:
+        lines.append(f"         {randomness(phases)}")
+    if job.scenario.start and (phases or job.client_plan):
+        lines.append(f"note     {NOT_COVERED}: {STARTED}")
+    return lines + [f"note     {note}" for note in job.sample_plan.notes]
+
+
+def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:
+    """Prints the worker processes, and where the records go."""
+    lines = [f"worker {host['host']} {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
+    if session.dashboard:
+        lines.append(f"ray      dashboard at {session.dashboard}")
+    for line in [*lines, f"records  {where}"]:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    if differing := differing_hosts(session.hosts):
+        console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)
+
+
+def _reads_server(plan: PhasePlan) -> bool:
+    return "server" in plan.asked or plan.phase.pool == "server"
+
+
+def title_of(scenario: Scenario) -> str:
+    """The title, or the name if there is none."""
+    return scenario.title or scenario.name

@@ -1,0 +1,112 @@
+"""The centralised counterpart of a scenario: same data, model and number of passes, but no clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+import numpy as np
+
+from rayfl.algorithms.construction import build_algorithm
+from rayfl.config.phase import CentralPhase, Phase
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.errors import ScenarioError
+from rayfl.local.draws import typical
+from rayfl.local.steps import batches_of_steps
+
+Centralise = bool | Literal["keep_momentum"]
+"""Whether to run the centralised counterpart, and whether it carries its momentum from pass to pass."""
+
+SUFFIX = "_centralised"
+"""Suffix of its name."""
+
+
+def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = False) -> Scenario:
+    """Replaces phases by central training on the clients' pooled samples: one phase per task and network.
+
+    A round is one pass over the pool. The number of rounds is the expected number of passes that all client updates of
+    the scenario make together, rounded, at least one. It assumes that all clients are equally likely to be drawn, and
+    excludes samples that an algorithm keeps for its queries. Training follows the `local` table of the last phase; its
+    learning rate falls from the first to the last pass as it fell from the first to the last round. Callbacks follow
+    the whole run, and the one model is evaluated on all clients.
+
+    Args:
+        scenario: The resolved scenario.
+        sizes: [clients] training samples of each client.
+        keep_momentum: Whether a pass begins with the velocity of the previous one; by default it begins without.
+
+    Raises:
+        ScenarioError: A phase has client-level DP, but the counterpart has no clients; or there is no momentum to keep.
+    """
+    for phase in scenario.phases:
+        if phase.settings.dp:
+            raise ScenarioError(
+                f"phases.{phase.name}.dp: central training has no clients, so client-level DP does not apply; run the "
+                "centralised counterpart of a scenario without it"
+            )
+    parts = [list(part) for _, part in groupby(scenario.phases, lambda phase: _learned(scenario, phase))]
+    names = ["central"] if len(parts) == 1 else [f"central_{part[-1].name}" for part in parts]
+    phases = tuple(_central(name, part, sizes, keep_momentum) for name, part in zip(names, parts, strict=True))
+    return scenario.model_copy(
+        update={
+            "name": f"{scenario.name}{SUFFIX}",
+            "title": f"{scenario.title or scenario.name}, centralised",
+            "phases": phases,
+            "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
+            "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
+        }
+    )
+
+
+def _learned(scenario: Scenario, phase: Phase) -> tuple[Named, Named]:
+    return scenario.task_of(phase), scenario.model_of(phase)
+
+
+def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentum: bool) -> Phase:
+    """One phase of central training that replaces several phases with the same task and network."""
+    passes = sum(_passes(phase, sizes) for phase in phases)
+    first, last = phases[0], phases[-1]
+    rounds, before = max(1, round(passes)), sum(phase.rounds for phase in phases)
+    drops = dict.fromkeys(max(1, round(drop * rounds / before)) for drop in last.local.lr_drops)
+    local = last.local.model_copy(
+        update={
+            "epochs": 1,
+            "steps": None,
+            "lr_decay": last.local.lr_decay ** (before / rounds),
+            "lr_drops": tuple(drops),
+        }
+    )
+    if keep_momentum and not (local.is_plain_sgd and local.momentum):
+        raise ScenarioError(
+            f"--keep-momentum: phase '{last.name}' has no momentum; set its local.momentum, or leave out the option"
+        )
+    only = build_algorithm(last).trains_only if last.train == "all" else last.train
+    return CentralPhase(
+        name=name,
+        schedule="central",
+        rounds=rounds,
+        train=only,
+        local=local,
+        task=last.task,
+        model=last.model,
+        metrics=last.metrics,
+        head=first.head,
+        keep_momentum=keep_momentum,
+    )
+
+
+def _of_any_phase(chosen: Named) -> Named:
+    options = {key: value for key, value in chosen.options.items() if key != "phase"}
+    return Named.model_validate({"name": chosen.name, **options})
+
+
+def _passes(phase: Phase, sizes: np.ndarray) -> float:
+    """The average number of times that a phase trains on each sample."""
+    local = typical(phase.local)
+    distinct, counts = np.unique(build_algorithm(phase).training_sizes(sizes), return_counts=True)
+    trained = [sum(map(sum, batches_of_steps(local, int(size)))) for size in distinct]
+    per_update = float(np.dot(trained, counts)) / len(sizes)
+    return phase.rounds * expected_cohort_size(phase, len(sizes)) * per_update / float(sizes.sum())

@@ -1,0 +1,201 @@
+"""Checks whether a run may continue with a changed scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rayfl.callbacks.callback import Given
+from rayfl.config.loader import load_scenario
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.engine.job import Job
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
+from rayfl.files import reading
+from rayfl.runs.checkpoints import Checkpoint, Checkpoints
+from rayfl.runs.digests import changed_code, recorded
+from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
+from rayfl.runs.resolution import resolve
+from rayfl.runs.status import readable_status
+
+MAY_CHANGE = CHANGES_NO_RESULT | {"callbacks"}
+"""Keys that may change when a run resumes."""
+
+SHOWN = 8
+"""The most differences that a message lists."""
+
+
+def check_something_left(folder: Path, scenario: Scenario, given: Given, where: str) -> None:
+    """Checks that a run that is to be resumed has not already ended as the given scenario would.
+
+    Args:
+        folder: The run's folder.
+        scenario: The scenario to continue with, as loaded.
+        given: The callbacks that the program passes in.
+        where: The run's location, for messages.
+
+    Raises:
+        ResourceError: It finished, and neither more rounds nor other callbacks would let it continue.
+    """
+    status = readable_status(folder)
+    if status is None or status["status"] != "finished":
+        return
+    before, now = _ended_as(folder, status.get("rounds")), resolve(scenario)
+    if any(_differences(before, now)) or _lengths(before) != _lengths(now):
+        return
+    if status.get("rounds") not in (None, sum(_lengths(now))):
+        return
+    stopped = status.get("stopped")
+    if not stopped:
+        said = "has finished"
+    elif given or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
+        return
+    else:
+        said = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
+    raise ResourceError(f"nothing to resume: the run in '{where}' {said}; add rounds with --more ROUNDS")
+
+
+def plain_scenario(scenario: Scenario) -> dict[str, Any]:
+    """What a checkpoint records of a resolved scenario: the keys that decide the result, and the callbacks."""
+    return scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_none=True)
+
+
+def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, where: str) -> list[str]:
+    """Checks that a run may continue as a given job.
+
+    Args:
+        folder: The run's folder.
+        job: The job to continue, resolved.
+        records: The run's state in its latest checkpoint (`Run.state`); None if there is none.
+        where: The run's location, for messages.
+
+    Returns:
+        Warnings about changes that may still alter results.
+
+    Raises:
+        ScenarioError: The scenario or its data differs.
+        CheckpointError: The checkpoint's state is damaged.
+    """
+    done, before, warnings = 0, None, []
+    if records is not None:
+        with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
+            done = int(records["seen"]["done"])
+        before = _scenario_in(folder, records) if "scenario" in records else None
+        if before is None:
+            warnings.append(
+                "the checkpoint is from a version of rayfl that did not record the scenario in it, so a change of "
+                f"{SCENARIO_FILE} since then would go unnoticed"
+            )
+        elif changed := list(_changed(_callbacks(before), _callbacks(job.scenario))):
+            warnings.append(f"callbacks differ from those of the checkpoint: {'; '.join(changed[:SHOWN])}")
+    before = before or resolve(load_scenario(folder / SCENARIO_FILE))
+    differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
+    if differences:
+        more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
+        raise ScenarioError(
+            f"'{where}' cannot continue with a different scenario; only resources, checkpoint, callbacks and the "
+            f"number of remaining rounds may change: {'; '.join(differences[:SHOWN])}{more}; change them back "
+            f"({SCENARIO_FILE} may have been edited), or run the new scenario in another folder"
+        )
+    try:
+        was = recorded(folder)
+    except ResourceError as error:
+        return [*warnings, f"{error}; so whether your data and code have changed since then cannot be checked"]
+    if was.data and was.data[0] != job.result.store.provenance.digest:
+        raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
+    if list(was.traces) != (job.devices.digests if job.devices else []):
+        raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
+    weights = [model.memory_format for model in job.initial_models]
+    for phase, began, needed in zip(job.scenario.phases, was.weights, weights, strict=False):
+        if began != needed:
+            raise ScenarioError(
+                f"phases.{phase.name}.model: '{where}' began with {began} weights, but your code now needs {needed} "
+                "ones; resume with the code that the run began with"
+            )
+    if changed := changed_code(was.code or {}, job.code):
+        warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
+    return warnings
+
+
+def _ended_as(folder: Path, rounds: object) -> Scenario:
+    """The scenario with which a finished run ended, as far as its records tell: `scenario.toml` may have been edited.
+
+    Args:
+        folder: The run's folder.
+        rounds: Its rounds in status.json; a checkpoint of fewer is from before the run was extended.
+    """
+    for checkpoint in Checkpoints(folder, 1).newest_first():
+        if isinstance(checkpoint, Checkpoint) and "scenario" in checkpoint.records:
+            found = _scenario_in(folder, checkpoint.records)
+            if rounds in (None, sum(_lengths(found))):
+                return found
+            break
+    return resolve(load_scenario(folder / SCENARIO_FILE))
+
+
+def _scenario_in(folder: Path, records: Mapping[str, Any]) -> Scenario:
+    with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
+        return resolve(Scenario.from_tables(dict(records["scenario"])))
+
+
+def _lengths(scenario: Scenario) -> list[int]:
+    return [phase.rounds for phase in scenario.phases]
+
+
+def _decided_by(scenario: Scenario, who: str) -> bool:
+    """Whether a callback or budget of the scenario stopped a run, which would stop it again, rather than a program."""
+    return who.startswith(("local.", "dp.")) or any(chosen.name == who for chosen in scenario.callbacks)
+
+
+def _differences(before: Scenario, now: Scenario) -> Iterator[str]:
+    return _changed(_comparable(before), _comparable(now))
+
+
+def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    one, other = dict(_flat(before)), dict(_flat(now))
+    for key in dict.fromkeys((*one, *other)):
+        if one.get(key) != other.get(key):
+            yield f"{key}: {_shown(one, key)}, now {_shown(other, key)}"
+
+
+def _comparable(scenario: Scenario) -> dict[str, Any]:
+    tables = scenario.model_dump(mode="json", exclude=set(MAY_CHANGE), exclude_none=True)
+    return tables | {
+        "phases": {phase["name"]: {key: value for key, value in phase.items() if key != "rounds"} | {"position": number}
+                   for number, phase in enumerate(tables["phases"])}
+    }  # fmt: skip
+
+
+def _callbacks(scenario: Scenario) -> dict[str, Any]:
+    chosen = (callback.model_dump(mode="json", exclude_none=True) for callback in scenario.callbacks)
+    return {"callbacks": {str(number): callback for number, callback in enumerate(chosen)}}
+
+
+def _rounds(before: Scenario, now: Scenario, done: int) -> Iterator[str]:
+    first = 0
+    for old, new in zip(before.phases, now.phases, strict=False):
+        own, first = done - first, first + old.rounds
+        if old.rounds == new.rounds:
+            continue
+        said = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
+        targets = [dp for phase in now.phases for dp in (phase.local.dp, phase.settings.dp) if dp is not None]
+        if own > old.rounds:
+            yield f"{said}, but the phase is complete"
+        elif new.rounds < own:
+            yield f"{said}, but {own} of them are complete"
+        elif own > 0 and old.local.round_schedule.depends_on_length:
+            yield f"{said}, but the learning rate of its completed rounds (local.round_schedule) depends on them"
+        elif any(dp.target_epsilon is not None for dp in targets):
+            yield f"{said}, but the noise of a target_epsilon depends on them"
+
+
+def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _flat(inner, f"{key}.{name}" if key else name)
+    else:
+        yield key, value
+
+
+def _shown(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "not set"

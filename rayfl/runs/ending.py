@@ -1,0 +1,100 @@
+"""Saves a run's last committed model, status and curves, however the run ends."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.callbacks.callback import Ending
+from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.rounds import phase_spans
+from rayfl.runs.announcement import title_of
+from rayfl.runs.commits import CommittedModels
+from rayfl.runs.follower import Follower
+from rayfl.runs.privacy_record import PRIVACY_FILE, PrivacyRecords
+from rayfl.runs.records import Records
+from rayfl.runs.status import MODEL, Status
+from rayfl.wording import one_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
+    """Calls `on_end`; errors are printed rather than raised, since the records are complete."""
+    for raised in follower.end(ending):
+        _warn(console, raised)
+
+
+def end_early(
+    error: BaseException,
+    session: Session | None,
+    models: CommittedModels,
+    records: Records,
+    status: Status,
+    console: Console,
+    privacy: PrivacyRecords | None = None,
+    reopened_after: int = 0,
+    resumable: bool = False,
+) -> None:
+    """Saves the model and records of a failed or interrupted run. Further errors are printed rather than raised.
+
+    Args:
+        error: The error that ended the run.
+        session: The run's session; None if it could not be opened.
+        models: The models of its phases.
+        records: The records in the run's folder.
+        status: The run's status.json.
+        console: Prints warnings.
+        privacy: The run's privacy records.
+        reopened_after: For a reopened run that failed to continue, the last round before; otherwise 0.
+        resumable: Whether the run has a checkpoint to resume from.
+    """
+    saved, missing, said = None, None, "no round was committed, so there is no model"
+    if reopened_after:
+        missing = said = f"the run could not continue after round {reopened_after}, so nothing new was saved"
+    else:
+        try:
+            # on Ray, more rounds may have been committed since the last event arrived
+            committed, state = models.of(session)
+            if committed:
+                records.write_model(state)
+                saved, said = committed, f"{MODEL} holds the model of round {committed}"
+        except BaseException as failure:  # a second Ctrl-C too: the status must still be written
+            missing = one_line(failure)
+            said = f"the model of the last committed round could not be saved: {missing}"
+    try:
+        if privacy is not None:
+            privacy.finish(records, saved)
+    except Exception as failure:
+        _warn(console, f"{PRIVACY_FILE} is incomplete: {one_line(failure)}")
+    try:
+        records.close()
+    except BaseException as failure:  # as above
+        _warn(console, f"the records are incomplete: {one_line(failure)}")
+    try:
+        status.ended_early(error, saved, missing)
+    except Exception as failure:
+        _warn(console, f"status.json could not be written: {one_line(failure)}")
+    resumed = f"; continue with `rayfl resume {shlex.quote(records.where)}`" if resumable else ""
+    _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
+
+
+def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
+    """Draws the curves; an error is printed rather than raised, since the records are complete."""
+    # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
+    from rayfl.runs.curves import draw_curves
+
+    spans = phase_spans((phase.name, phase.schedule, phase.rounds) for phase in job.scenario.phases)
+    try:
+        draw_curves(metrics, job.headline, spans, title_of(job.scenario), job.result.store.provenance, path)
+    except Exception as error:
+        _warn(console, f"could not draw {path.name}: {one_line(error)}")
+
+
+def _warn(console: Console, text: str) -> None:
+    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

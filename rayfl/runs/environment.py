@@ -1,0 +1,129 @@
+"""Everything that a result depends on: described for environment.json, and as one digest.
+
+environment.json has the versions, devices, hosts and data of a run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import rayfl
+from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.data.store import ShardStore
+from rayfl.engine.job import Job
+from rayfl.engine.plan.workload import Workload
+
+PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
+
+
+def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    """Returns everything besides the scenario that a result can depend on, and where it was computed.
+
+    Args:
+        job: The run.
+        backend: `ray` or `inline`.
+        hosts: For each host its node, its device, and the PyTorch facts on which the last bits depend.
+    """
+    workload = job.result
+    store, provenance = workload.store, workload.store.provenance
+    return {
+        "seed": job.scenario.seed,
+        "backend": backend,
+        "hosts": [dict(host) for host in hosts],
+        "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
+        "python": platform.python_version(),
+        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "numerics": job.scenario.numerics.model_dump(mode="json"),
+        "data": {
+            "name": store.name,
+            "seed": job.scenario.data_seed,
+            "source": provenance.source,
+            "description": provenance.description,
+            "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],
+            "digest": provenance.digest,
+            "clients": store.num_clients,
+            "summary": store.summary(),
+            "test_samples": store.num_test_samples,
+            "evaluated_samples": len(store.test),
+        },
+        "traces": [{"path": path, "sha256": digest} for path, digest in job.devices.files] if job.devices else [],
+        "code": dict(job.code),
+        "start": None if job.origin is None else dict(job.origin),
+        "task": {"name": workload.task.name, "outputs": workload.num_outputs},
+        "headline": asdict(job.headline),
+        "model": _model(workload),
+        "phases": _phases(job),
+    }
+
+
+def _model(workload: Workload) -> dict[str, Any]:
+    initial = workload.initial
+    return {"name": workload.network.name, "vector_length": len(initial.vector), "weights": initial.memory_format}
+
+
+def _phases(job: Job) -> list[dict[str, Any]]:
+    """The task and network of each phase, and the tensors that it took over if those are not all of them."""
+    return [
+        {
+            "name": phase.name,
+            "task": {"name": workload.task.name, "outputs": workload.num_outputs},
+            "model": _model(workload),
+            "handover": asdict(job.handovers[phase.name]) if phase.name in job.handovers else None,
+        }
+        for phase, workload in zip(job.scenario.phases, job.workloads, strict=True)
+    ]
+
+
+@cache
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def fingerprint(job: Job, start: str | None = None) -> str:
+    """Hexadecimal digest of the scenario, its data, rayfl's code, the user's code, and the libraries.
+
+    Args:
+        job: The scenario with its data.
+        start: The digest of the scenario's own start.
+    """
+    scenario = job.scenario
+    tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start"})
+    parts = {
+        "scenario": tables,
+        "start": [start, scenario.start and [scenario.start.head, scenario.start.ignore]],
+        "data": _data_digest(job.result.store),
+        "traces": job.devices.digests if job.devices else [],
+        "code": dict(job.code),
+        "rayfl": _package_digest(Path(rayfl.__file__).parent),
+        "libraries": {name: version(name) for name in ("torch", "torchvision", "numpy")},
+        "device": "cuda" if scenario.resources.uses_cuda else torch.backends.cpu.get_cpu_capability(),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _data_digest(store: ShardStore) -> str:
+    digest = hashlib.sha256(store.provenance.digest.encode())
+    for array in (store.train_shards.rows, store.train_shards.offsets):
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _package_digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(str(path.relative_to(folder)).encode() + path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,181 @@
+"""Calls the callbacks of a run in order, and passes on their logged values and decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from rayfl.callbacks.callback import Callback, Ending, RunSoFar
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import check_plain
+from rayfl.engine.columns import metrics_row
+from rayfl.engine.events import Evaluated, Event, RoundDone
+from rayfl.engine.plain_events import plain_round, round_from
+from rayfl.engine.plan.headline import Headline
+from rayfl.errors import ClientError, RayflError
+from rayfl.runs.status import Stop
+from rayfl.wording import report_as_theirs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Follower:
+    """The callbacks of one run.
+
+    Args:
+        callbacks: The callbacks, in the order in which they are called.
+        scenario: The run's scenario.
+        headlines: The metric that ranks the rounds of each phase; the last phase's ranks the run.
+        folder: The run's folder.
+        console: Where progress is printed.
+        read_model: Returns the model of the last committed round, in PyTorch's names.
+        rows: The rows that metrics.jsonl already holds.
+    """
+
+    def __init__(
+        self,
+        callbacks: Sequence[Callback],
+        scenario: Scenario,
+        headlines: Mapping[str, Headline],
+        folder: Path,
+        console: Console,
+        read_model: Callable[[], Mapping[str, Tensor]],
+        rows: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        self._callbacks = callbacks
+        headline = headlines[scenario.phases[-1].name]
+        self._run = RunSoFar(scenario, headline, folder, console, read_model, metrics=list(rows), headlines=headlines)
+        self._started = False
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`.
+
+        Raises:
+            RayflError: A callback raised, or its state is not plain data; names it.
+        """
+        kept = []
+        for callback in self._callbacks:
+            state = _called(callback, "state")
+            try:
+                check_plain(state)
+                kept.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
+            except ValueError as error:
+                raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None
+        return {"round": self._run.round and plain_round(self._run.round), "callbacks": kept}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`. Callbacks that are new to the run start without a state.
+
+        Raises:
+            RayflError: A callback raised, or the callback of a stored state is missing; names it.
+        """
+        self._run.round = state["round"] and round_from(state["round"])
+        waiting = list(self._callbacks)
+        for kept in state["callbacks"]:
+            callback = next((callback for callback in waiting if _name(callback) == kept["callback"]), None)
+            if callback is not None:
+                waiting.remove(callback)
+                _called(callback, "load_state", kept["state"])
+            elif kept["state"]:
+                raise RayflError(
+                    f"callback '{kept['callback']}' has followed this run so far and stored a state, but is missing: "
+                    "name it again"
+                )
+
+    def start(self) -> None:
+        """Calls `on_start`.
+
+        Raises:
+            RayflError: A callback raised; names it.
+        """
+        self._started = True
+        for callback in self._callbacks:
+            callback._has_followed = True
+        self._call("on_start")
+
+    def add(self, event: Event) -> Event:
+        """Shows an event to the callbacks.
+
+        Returns:
+            The event with the values that they logged.
+
+        Raises:
+            RayflError: A callback raised; names it.
+        """
+        match event:
+            case RoundDone():
+                self._run.round = event
+                logged = self._call("on_round")
+                event = replace(event, scalars={**event.scalars, **logged})
+                self._run.round = event
+            case Evaluated() if self._callbacks:
+                done = self._run.round
+                assert done is not None
+                self._run.metrics.append(metrics_row(done, event))
+                self._run.undefined = frozenset(name for name, value in event.scores.items() if value is None)
+                logged = self._call("on_evaluation")
+                event = replace(event, scores={**event.scores, **logged})
+                self._run.metrics[-1] = metrics_row(done, event)
+        return event
+
+    @property
+    def stop(self) -> Stop | None:
+        """The decision to end the run after the latest round, if a callback made one."""
+        if self._run.stopped is None or self._run.round is None:
+            return None
+        return Stop(*self._run.stopped, self._run.round.round)
+
+    @property
+    def decided_by(self) -> str | None:
+        """The column that the callback that stopped the run declares to decide by."""
+        who, _ = self._run.stopped or ("", "")
+        stopping = (callback for callback in self._callbacks if _name(callback) == who)
+        return next((callback.decides_by(self._run.headlines) for callback in stopping), None)
+
+    def end(self, ending: Ending) -> list[str]:
+        """Calls `on_end` of every callback, even if others raise.
+
+        Returns:
+            One message for each callback that raised.
+        """
+        self._run.ended = ending
+        raised = []
+        for callback in self._callbacks if self._started else ():
+            try:
+                callback.on_end(self._run)
+            except (Exception, SystemExit) as error:
+                raised.append(_theirs(callback, "on_end", error))
+        return raised
+
+    def _call(self, hook: str) -> dict[str, float]:
+        """Calls one method of every callback, and returns the values that they logged."""
+        self._run.logged = {}
+        for callback in self._callbacks:
+            self._run.caller = _name(callback)
+            _called(callback, hook, self._run)
+        return self._run.logged
+
+
+def _called(callback: Callback, method: str, *arguments: Any) -> Any:
+    try:
+        return getattr(callback, method)(*arguments)
+    except ClientError:  # a requested model was never computed
+        raise
+    except RayflError as error:
+        raise type(error)(f"callback '{_name(callback)}': {error}") from None
+    except (Exception, SystemExit) as error:  # a user's code may raise anything
+        raise RayflError(_theirs(callback, method, error)) from None
+
+
+def _theirs(callback: Callback, hook: str, error: BaseException) -> str:
+    return report_as_theirs(error, f"callback '{_name(callback)}': {hook}")
+
+
+def _name(callback: Callback) -> str:
+    return callback.name or type(callback).__qualname__

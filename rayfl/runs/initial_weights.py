@@ -1,0 +1,139 @@
+"""Loads the weights that [start] names into a run's initial model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rayfl.config.scenario import Scenario, Start
+from rayfl.engine.initial_model import flat_model
+from rayfl.engine.job import Job
+from rayfl.engine.plan.private_network_checks import check_discrete_buffers
+from rayfl.models.flat import FlatModel
+from rayfl.models.transfer import Transfer, renamed, transfer
+from rayfl.runs.environment import fingerprint
+from rayfl.runs.resume import How
+from rayfl.runs.start_chain import scenario_to_start_from
+from rayfl.runs.weight_sources import Source, from_file, from_library, from_named_run, origin_digest, run_once
+
+Prepare = Callable[[Scenario], tuple[Job, FlatModel]]
+Run = Callable[[Scenario, Path, How], None]
+
+
+def find_source(
+    start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run, say: Callable[[str], None]
+) -> Source:
+    """Finds the weights that a scenario starts from; runs another scenario for them if necessary.
+
+    Args:
+        start: The scenario's [start].
+        model: The model to start from these weights, that of the first phase.
+        folder: Holds the runs of scenarios that others start from.
+        prepare: Loads a scenario's data and builds its network.
+        run: Runs a scenario with its records in a folder, or resumes the run there.
+        say: Receives remarks for the user.
+
+    Raises:
+        ScenarioError: The scenario to run is invalid, or its model does not fit.
+        DataError: A file is missing, or does not hold weights.
+    """
+    scenario = scenario_to_start_from(start)
+    if scenario is None:
+        return given(start)
+    job, theirs = prepare(scenario)
+    _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
+    return run_once(scenario, _digest(job, prepare), folder, lambda kept, how: run(scenario, kept, how), say)
+
+
+def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
+    """Checks that a start's weights exist and fit the model, or will fit once another scenario has run.
+
+    Args:
+        start: The scenario's [start].
+        model: The model to start from these weights.
+        prepare: Loads a scenario's data and builds its network.
+
+    Raises:
+        ScenarioError: A scenario to run is invalid, or its model does not fit.
+        DataError: A file is missing, or does not hold weights.
+    """
+    scenario = scenario_to_start_from(start)
+    if scenario is None:
+        source = given(start)
+        _transfer(start, source.state, model, source.where)
+        return
+    job, theirs = prepare(scenario)
+    _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
+    if scenario.start is not None:
+        check_start(scenario.start, first_model(job, theirs), prepare)
+
+
+def first_model(job: Job, model: FlatModel) -> FlatModel:
+    """The initial model of a job's first phase, to which [start] applies; `model` is that of the last phase."""
+    first = job.workloads[0]
+    return model if first is job.result else flat_model(job.scenario, first)
+
+
+def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfer]:
+    """The same job with other initial weights for its first phase; also loads them into `model`, that phase's model.
+
+    Raises:
+        DataError: Tensors that no rule covers exist on one side only, or differ in shape.
+        ScenarioError: A rule matches nothing, no tensor is left to transfer, or training changes an integer or a flag
+            under differential privacy.
+    """
+    start = job.scenario.start
+    assert start is not None
+    taken = _transfer(start, source.state, model, source.where)
+    model.load(taken.vector, taken.discrete)
+    first = job.workloads[0]
+    discrete = {name: values.numpy() for name, values in taken.discrete.items()}
+    started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy(), discrete=discrete))
+    workloads = [started if workload is first else workload for workload in job.workloads]
+    origin = {
+        **source.origin,
+        "taken": list(taken.taken),
+        "fresh": list(taken.fresh),
+        "not_used": list(taken.unmatched),
+    }
+    check_discrete_buffers(job.scenario, workloads)
+    return replace(job, workloads=workloads, origin=origin), taken
+
+
+def _transfer(start: Start, state: Mapping[str, Any], model: FlatModel, where: str) -> Transfer:
+    """Transfers by the rules of a start."""
+    return transfer(renamed(state, start.rename, where), model, start.head, start.ignore, where)
+
+
+def given(start: Start) -> Source:
+    """Reads the weights of a start that names no scenario.
+
+    Raises:
+        ScenarioError: The library does not have weights of this name.
+        DataError: The weights are missing, or the file holds something else.
+    """
+    if start.file is not None:
+        return from_file(Path(start.file))
+    if start.run is not None:
+        return from_named_run(start.run)
+    assert start.weights is not None
+    return from_library(start.weights)
+
+
+def _digest(job: Job, prepare: Prepare) -> str:
+    """A digest of everything that a scenario's result depends on, including its own start."""
+    start = job.scenario.start
+    if start is None:
+        return fingerprint(job)
+    before = scenario_to_start_from(start)
+    if before is not None:
+        return fingerprint(job, _digest(prepare(before)[0], prepare))
+    if start.file is not None:
+        origin = from_file(Path(start.file)).origin
+    elif start.run is not None:
+        origin = from_named_run(start.run).origin
+    else:
+        origin = {"name": start.weights or ""}
+    return fingerprint(job, origin_digest(origin))

@@ -1,0 +1,288 @@
+"""Runs a scenario with given settings and returns its result.
+
+Before it starts, callbacks of a private run are kept from deciding by figures computed from clients' samples without
+noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.backends.ray.tune import in_trial
+from rayfl.callbacks.callback import Callback, Given
+from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
+from rayfl.config.scenario import Scenario
+from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.headline import headline_label
+from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.runs.announcement import announce
+from rayfl.runs.centralised import Centralise, centralised
+from rayfl.runs.changes import check_something_left
+from rayfl.runs.checkpoints import Checkpoints
+from rayfl.runs.ending import draw
+from rayfl.runs.initial_weights import find_source, first_model, start_from
+from rayfl.runs.old_records import OldRecords
+from rayfl.runs.preparation import prepare
+from rayfl.runs.privacy_record import new_ledger
+from rayfl.runs.records import Records
+from rayfl.runs.result import Result
+from rayfl.runs.resume import How, reopen
+from rayfl.runs.run import Run
+from rayfl.runs.run_lock import run_lock
+from rayfl.runs.status import Status
+from rayfl.runs.working_folder import Mirror
+from rayfl.tasks.metrics.construction import metric_label
+
+if TYPE_CHECKING:
+    from rayfl.backends.ray.kept_cluster import KeptCluster
+
+
+def check_decisions(callback: Callback, job: Job, where: str) -> None:
+    """Checks that a callback does not decide by clients' data if the run has differential privacy.
+
+    Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
+    samples, are private, and so is everything computed from training losses.
+
+    Args:
+        callback: A callback; only those that declare the column they decide by can be checked.
+        job: The job to run.
+        where: The callback's key, for the error message.
+
+    Raises:
+        ScenarioError: The callback decides by something other than a score on public samples.
+    """
+    column = callback.decides_by(job.headlines)
+    if column is None or not (job.sample_plan.phases or job.client_plan):
+        return
+    public = _public_columns(job)
+    if column not in public:
+        level = "phases.N.dp" if job.client_plan else "local.dp"
+        remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
+        raise ScenarioError(
+            f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
+            f"may decide by it; {remedy}"
+        )
+
+
+def _public_columns(job: Job) -> set[str]:
+    store = job.result.store
+    sets = [name for name, held in store.held_out.items() if held.shards is None]
+    if store.test_shards is None:
+        sets.append("test")
+    evaluations = [job.scenario.evaluation_of(phase) for phase in job.scenario.phases]
+    labels = {"loss", *(metric_label(metric) for evaluation in evaluations for metric in evaluation.metrics)}
+    labels.update(headline_label(evaluation) for evaluation in evaluations)
+    return {f"{name}_{label}" for name in sets for label in labels}
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to run a scenario; paths are absolute.
+
+    Attributes:
+        data_dir: The data folder.
+        out: The parent of a newly created run folder.
+        folder: The run's folder, if it should not be created in `out`.
+        backend: `ray` or `inline`.
+        address: Address of a Ray cluster; see `run`.
+        callbacks: Callbacks to call after those that the scenario names.
+        starts: The folder for models of scenarios that others start from.
+        centralise: Whether to run the scenario's centralised counterpart instead, and how.
+        for_itself: Whether this is the requested run, rather than one that another run starts from.
+        check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
+            cluster has no room for the hosts (without it the run fails then), and after each event of a scenario that
+            runs first.
+        kept: The Ray connection and actors that consecutive runs share; None for a single run.
+        resumes: Whether to resume the run in `folder`.
+        mirror: Publishes `folder` if the run is at a URI.
+    """
+
+    data_dir: Path
+    out: Path
+    folder: Path | None
+    backend: Literal["ray", "inline"]
+    address: str | None
+    callbacks: Given
+    starts: Path
+    centralise: Centralise = False
+    for_itself: bool = True
+    check_asked: Callable[[], None] | None = None
+    kept: KeptCluster | None = None
+    resumes: bool = False
+    mirror: Mirror | None = None
+
+    @property
+    def where(self) -> str:
+        """The place of the run for messages, if it is known."""
+        return str(self.mirror.remote if self.mirror else self.folder or "")
+
+
+def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
+    """Runs a scenario as `rayfl.run` does.
+
+    Args:
+        scenario: The scenario, as loaded from files and overrides.
+        launch: How to run it.
+        console: Prints progress.
+    """
+    if launch.backend == "inline" and scenario.resources.dashboard:
+        raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
+    with ExitStack() as held:
+        check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
+        return _carried_out(scenario, launch, console, held, check_held)
+
+
+def _carried_out(
+    scenario: Scenario, launch: Launch, console: Console, held: ExitStack, check_held: Callable[[], None] | None
+) -> Result:
+    """Runs a scenario whose folder, if it was given, is locked by `held`; a new one will be."""
+    if launch.folder:
+        old = OldRecords(launch.folder)
+        if Checkpoints(launch.folder, 1).any():
+            old.drop()
+        else:
+            old.put_back()  # if an attempt to start over was killed
+        if launch.resumes:
+            check_something_left(launch.folder, scenario, launch.callbacks, launch.where)
+    job, model = prepare(scenario, launch.data_dir)
+    if launch.mirror and not job.scenario.repeatable:
+        raise ScenarioError(
+            f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
+            "a folder instead of a URI"
+        )
+    if launch.centralise:
+        keep = launch.centralise == "keep_momentum"
+        job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
+    named, given = build_callbacks(job.scenario), checked(launch.callbacks, job.scenario)
+    if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
+        check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
+        check_ranking_metrics(given, job.scenario, job.result.store, "callbacks[{}]")
+    for index, callback in enumerate(named):
+        check_decisions(callback, job, f"callbacks.{index}")
+    for index, callback in enumerate(given):
+        check_decisions(callback, job, f"callbacks[{index}]")
+    if job.scenario.start:
+        job = _started(job, model, launch, console)
+    callbacks = [*named, *given]
+    if launch.for_itself:
+        callbacks += _of_trial(job.scenario)
+    job = replace(job, settles=bool(callbacks))
+
+    runs: list[Run] = []
+
+    def has_committed() -> bool:
+        return any(run.done for run in runs)
+
+    def check() -> None:
+        if launch.check_asked and not launch.for_itself:
+            launch.check_asked()
+        if launch.folder and has_committed():
+            old.drop()
+
+    def say(text: str) -> None:
+        console.print(Text(text, style="yellow"), soft_wrap=True)
+
+    with ExitStack() as stack:
+        announce(console, job, model)
+        if launch.folder:
+            stack.enter_context(old.kept_until(has_committed, say))
+        reopened = reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.resumes else None
+        if reopened:
+            records = stack.enter_context(reopened.records)
+        elif launch.folder:
+            records = stack.enter_context(Records.within(launch.folder))
+        else:
+            records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
+            check_held = held.enter_context(run_lock(records.folder))
+        if launch.mirror:
+            records.where = str(launch.mirror.remote)
+        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
+        state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(job, records.folder))
+        assert check_held is not None
+        run = Run(job, model, records, callbacks, console, state, checkpoints, ledger, check_held)
+        stack.enter_context(run)
+        runs.append(run)
+        opened = _session(job, launch, records.folder, run.status)
+        run.connect(opened, launch.backend, reopened.restore if reopened else None)
+        for _ in run.follow(check):
+            pass
+        metrics, state = run.finish()
+    if stopped := run.stopped:
+        said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
+        console.print(Text(said), soft_wrap=True)
+    draw(metrics, job, records.folder / "curves.png", console)
+    run.summarize()
+    return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
+
+
+def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
+    """The job with the weights that its scenario starts from."""
+    start = job.scenario.start
+    assert start is not None
+    first = first_model(job, model)
+
+    def run_first(before: Scenario, kept: Path, how: How) -> None:
+        does = "runs first" if how == "begin" else "resumes first"
+        console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
+        # its overrides come from this scenario
+        folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))
+        before = before.model_copy(update={"module_folders": tuple(folders)})
+        carry_out(
+            before,
+            replace(
+                launch,
+                folder=kept,
+                callbacks=(),
+                centralise=False,
+                for_itself=False,
+                resumes=how == "resume",
+                mirror=None,
+            ),
+            console,
+        )
+
+    def say(text: str) -> None:
+        console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
+
+    source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first, say)
+    job, taken = start_from(job, first, source)
+    console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
+    return job
+
+
+def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
+    # imported only if chosen, so that `inline` works without Ray
+    if launch.backend == "inline":
+        from rayfl.backends.inline import inline_session
+
+        return inline_session(job)
+    if launch.kept:
+        launch.kept.wait_for_ray()
+    from rayfl.backends.ray.log import NAME, RayLog
+    from rayfl.backends.ray.session import ray_session
+
+    def wait(why: str) -> None:
+        assert launch.check_asked is not None
+        status.waiting(why)
+        launch.check_asked()
+
+    waiting = wait if launch.check_asked else None
+    return ray_session(job, launch.address, RayLog(folder / NAME), waiting, launch.kept)
+
+
+def _of_trial(scenario: Scenario) -> list[Callback]:
+    """The callback that reports to Ray Tune, if this program is one of its trials."""
+    if not in_trial() or any(chosen.name == "ray_tune" for chosen in scenario.callbacks):
+        return []
+    from rayfl.callbacks.trackers import RayTune
+
+    return [RayTune(name="ray_tune")]

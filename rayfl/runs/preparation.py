@@ -1,0 +1,124 @@
+"""Turns a scenario into a job: data, networks and checks, before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from rayfl.config.phase import Phase
+from rayfl.config.scenario import Scenario
+from rayfl.config.section import Named
+from rayfl.data.files import cache_folder
+from rayfl.data.section import try_batches
+from rayfl.data.store import ShardStore, build_store
+from rayfl.engine.client_statistics import check_client_statistics
+from rayfl.engine.initial_model import load_initial
+from rayfl.engine.job import Job
+from rayfl.engine.plan.client_privacy import plan_client_privacy
+from rayfl.engine.plan.cohort import check_cohort
+from rayfl.engine.plan.devices import build_profiles
+from rayfl.engine.plan.headline import metrics_key
+from rayfl.engine.plan.message_sizes import planned_messages
+from rayfl.engine.plan.network_trial import build_checked
+from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
+from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
+from rayfl.engine.plan.sample_privacy import plan_sample_privacy
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.slices import cut, draw_bank, draw_test_samples
+from rayfl.engine.plan.workload import InitialModel, Workload
+from rayfl.errors import DataError
+from rayfl.models.feature_layer import head_of
+from rayfl.models.flat import FlatModel
+from rayfl.models.network import Network
+from rayfl.runs.digests import code_digests
+from rayfl.runs.resolution import resolve
+from rayfl.runs.start_chain import with_starts
+from rayfl.tasks.construction import build_task, task_key
+
+
+def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
+    """Loads the data, builds the networks, and makes every check that is possible before a host starts.
+
+    Args:
+        scenario: The scenario as loaded from files and overrides.
+        data_dir: The folder with real data.
+
+    Returns:
+        The job, and the initial model of its last phase on the CPU.
+
+    Raises:
+        ScenarioError: The scenario is wrong.
+        DataError: The data is missing or wrong.
+    """
+    scenario = resolve(scenario)
+    check_scenario(scenario)
+    store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
+    for phase in scenario.phases:
+        check_cohort(phase, f"phases.{phase.name}", store.num_clients)
+    store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
+    store = draw_bank(scenario.evaluation, store, scenario.data_seed)
+    cut(scenario.evaluation, store)
+    workloads, models = _built(scenario, store)
+    check_requirements(scenario, [model.module for model in models], workloads)
+    if scenario.start is None:  # otherwise once its weights are known
+        check_discrete_buffers(scenario, workloads)
+    checked: set[Checked] = set()
+    plans = plan_phases(scenario)
+    for plan, model, workload in zip(plans, models, workloads, strict=True):
+        check_network(plan, model, workload, checked)
+    simulated = scenario.participation
+    messages = [planned_messages(*parts) for parts in zip(plans, models, workloads, strict=True)] if simulated else ()
+    job = Job(
+        scenario,
+        workloads,
+        sample_plan=plan_sample_privacy(scenario, [workload.population for workload in workloads]),
+        client_plan=plan_client_privacy(scenario, models, store.train_shards.sizes),
+        devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
+        messages=messages,
+        code=code_digests(with_starts(scenario)),
+    )
+    for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
+        check_client_statistics(workload, job.headlines[phase.name])
+        check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
+    check_bank_is_read(workloads)
+    for workload, model in zip(workloads, models, strict=True):
+        load_initial(model, workload.initial)  # checks may have changed buffers
+    return job, models[-1]
+
+
+def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[FlatModel]]:
+    """The workload and initial model of each phase, shared by phases with the same task, network and evaluation."""
+    shared: list[tuple[tuple[Named, Named, object], Workload, FlatModel]] = []
+    workloads, models = [], []
+    for phase in scenario.phases:
+        what = scenario.task_of(phase), scenario.model_of(phase), scenario.evaluation_of(phase)
+        found = next(((workload, model) for key, workload, model in shared if key == what), None)
+        if found is None:
+            found = _workload(scenario, phase, store)
+            shared.append((what, *found))
+        workloads.append(found[0])
+        models.append(found[1])
+    return workloads, models
+
+
+def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Workload, FlatModel]:
+    task, network = build_task(scenario, phase), scenario.model_of(phase)
+    if store.views and task.views == 1:  # only tasks that compare views use them
+        store = replace(store, views=())
+        try_batches(store)
+    try:
+        num_outputs = task.num_outputs(store.train.y, store.num_classes)
+    except DataError as error:
+        raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
+    model, frozen = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
+    copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
+    vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
+    discrete = {name: values.numpy() for name, values in model.discrete().items()}
+    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete)
+    return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
+
+
+def model_key(phase: Phase) -> str:
+    """The key of the network of a phase."""
+    return "model" if phase.model is None else f"phases.{phase.name}.model"

@@ -1,0 +1,164 @@
+"""privacy.json and the ledger: the guarantees of a run, the epsilon spent so far, and the rounds with `secure` noise.
+
+The ledger also charges rounds whose result was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.durable import write_json
+from rayfl.engine.events import Evaluated, Event
+from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.client_statement import last_round_within_targets
+from rayfl.errors import ResourceError
+from rayfl.privacy.release_ledger import ChargedRound, Charges, ReleaseLedger
+from rayfl.runs.epsilon import ClientPrivacy, SamplePrivacy, beside
+from rayfl.runs.records import Records
+from rayfl.runs.status import Stop
+
+PRIVACY_FILE = "privacy.json"
+
+
+class PrivacyRecords:
+    """Tracks the privacy that a run spends; rewrites privacy.json at every evaluation and at the end.
+
+    The file has a table `samples` for runs with `local.dp`, and `clients` for those with `phases.N.dp`. A run with
+    neither has no such file.
+
+    Args:
+        job: The run.
+        folder: The folder of the run.
+    """
+
+    def __init__(self, job: Job, folder: Path) -> None:
+        self._path = folder / PRIVACY_FILE
+        self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
+        self._clients = ClientPrivacy(job) if job.client_plan else None
+        self._discarded: Sequence[ChargedRound] = ()
+
+    def state(self) -> dict[str, Any]:
+        """See `EventConsumer`."""
+        return {name: followed.state() for name, followed in self._followed().items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `EventConsumer`."""
+        for name, followed in self._followed().items():
+            followed.restore(state[name])
+
+    def add(self, event: Event) -> Event:
+        """Takes in one event; an evaluation gets the scores `epsilon` and `client_epsilon`.
+
+        Raises:
+            ResourceError: privacy.json cannot be written.
+        """
+        for followed in self._followed().values():
+            event = followed.add(event)
+        if isinstance(event, Evaluated):
+            self.write()
+        return event
+
+    def charge_discarded(self, rounds: Sequence[ChargedRound]) -> bool:
+        """Counts rounds that a ledger charges but the run does not use; returns whether they have changed."""
+        if rounds == self._discarded:
+            return False
+        self._discarded = rounds
+        for followed in self._followed().values():
+            followed.charge_discarded(rounds)
+        return True
+
+    def stopped(self, stop: Stop, decided_by: str | None) -> None:
+        """Records that a callback ended the run.
+
+        Args:
+            stop: The callback, its last round and its reason.
+            decided_by: The column of public scores that it used for the decision, if it declares one.
+        """
+        reason = f"callback '{stop.callback}' ended the run after round {stop.round} ({stop.reason}): epsilon is that "
+        reason += "of the completed rounds, and " + (
+            f"the decision, by '{decided_by}' on public samples, costs nothing"
+            if decided_by
+            else "covers the model as if their number had been fixed in advance; the decision itself may reveal "
+            "something about clients' data, since callbacks read values without noise, and no account covers it"
+        )
+        for followed in self._followed().values():
+            followed.end_early(reason)
+
+    def finish(self, records: Records, model_round: int | None = None) -> None:
+        """Completes privacy.json, and adds every client's epsilon to the records.
+
+        Args:
+            records: Records of the run, not closed yet.
+            model_round: The round of the saved model, if it may be later than the last event.
+
+        Raises:
+            ResourceError: A file cannot be written.
+        """
+        if self._samples:
+            self._samples.finish(records)
+        self.write(model_round)
+
+    def summary(self) -> str:
+        """One line for samples and one for clients; empty without either."""
+        lines = [followed.summary() for followed in self._followed().values()]
+        return "\n".join(f"{line}; details in {PRIVACY_FILE}" for line in lines)
+
+    def write(self, model_round: int | None = None) -> None:
+        """Writes privacy.json."""
+        content = {name: followed.content(model_round) for name, followed in self._followed().items()}
+        if not content:
+            return
+        try:
+            write_json(self._path, content)
+        except OSError as error:
+            raise ResourceError(f"cannot write '{self._path}': {error.strerror or error}") from error
+
+    def _followed(self) -> dict[str, SamplePrivacy | ClientPrivacy]:
+        named = {"samples": self._samples, "clients": self._clients}
+        return {name: followed for name, followed in named.items() if followed}
+
+
+def new_ledger(job: Job, folder: Path) -> ReleaseLedger | None:
+    """The ledger of a new run; None if its noise is not `secure`.
+
+    Raises:
+        ResourceError: It cannot be written, or the folder already has the ledger of another run.
+    """
+    return None if job.scenario.repeatable else ReleaseLedger.create(folder)
+
+
+def begin_to_charge(
+    job: Job, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
+) -> None:
+    """Makes a session charge its rounds from now on.
+
+    Args:
+        job: The run's job.
+        ledger: The run's ledger.
+        session: The open session, already restored if the run continues.
+        privacy: Counts rounds that were charged but are not part of the run.
+        console: Prints a remark on them.
+
+    Raises:
+        ResourceError: The ledger cannot be read or written.
+    """
+    after = session.committed()[0]
+    ledger.begin(after)
+    discarded = ledger.discarded(after)
+    last = None
+    if discarded:
+        privacy.charge_discarded(discarded)
+        if job.client_plan:
+            last = last_round_within_targets(job.scenario, job.client_plan, job.result.population.sizes, discarded)
+    if after or discarded:
+        said = (
+            f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "
+            f"uninterrupted run; epsilon counts all releases{beside(discarded)}"
+        )
+        console.print(Text(said, style="yellow"), soft_wrap=True)
+    session.charge_to(Charges(ledger, discarded, last))

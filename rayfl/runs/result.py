@@ -1,0 +1,103 @@
+"""`rayfl.Result`: the result of a run."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfl.config.scenario import Scenario
+from rayfl.runs.folder import ENVIRONMENT_FILE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import torch
+
+    from rayfl.engine.plan.headline import Headline
+
+SHOWN = 5
+"""Number of the last evaluated rounds that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
+class Result:
+    """The result of a run; a notebook shows its last rounds and its curves.
+
+    Attributes:
+        scenario: The scenario as it ran, with every default.
+        metrics: One row per evaluated round: the columns of `rayfl.engine.columns.METRICS`, then reported scalars.
+        state_dict: The final model, with PyTorch's names and layout, on the CPU.
+        directory: The folder with the records; for a run at a URI, a copy that exists as long as the result.
+        uri: Where the records are, for a run at a URI; else None.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> scenario = {
+        ...     "name": "tiny",
+        ...     "data": {"name": "handwriting", "clients": 4},
+        ...     "model": "mlp",
+        ...     "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
+        ... }
+        >>> result = rayfl.run(scenario, backend="inline", console=Console(quiet=True))
+        >>> result
+        <Result tiny: 1 rounds, best test accuracy ... % in round 1, in ...>
+        >>> result.metrics["test_accuracy"].to_pylist()
+        [...]
+        >>> sum(value.numel() for value in result.state_dict.values())
+        209662
+        >>> (result.directory / "model.safetensors").is_file()
+        True
+    """
+
+    scenario: Scenario
+    metrics: pa.Table
+    state_dict: dict[str, torch.Tensor]
+    directory: Path
+    uri: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Result {self._summary()}, in {self.uri or self.directory}>"
+
+    def _repr_html_(self) -> str:
+        from rayfl.callbacks.live_table import metrics_table
+
+        headline, rows = self._headline(), self.metrics[-SHOWN:].to_pylist()
+        if headline:
+            for row in rows:
+                for name in {headline.reported, headline.column}:
+                    row[name] = None if row.get(name) is None else headline.text(row[name])
+        table = metrics_table(
+            f"{self._summary()}; {self.uri or self.directory}", rows, headline.reported if headline else ""
+        ).html()
+        curves = self.directory / "curves.png"
+        if not curves.is_file():
+            return table
+        picture = b64encode(curves.read_bytes()).decode()
+        return f'{table}<img alt="learning curves" style="max-width: 640px" src="data:image/png;base64,{picture}">'
+
+    def _summary(self) -> str:
+        """`femnist_cyclic: 20 rounds, best test accuracy 63.10 % in round 18`."""
+        rows = self.metrics.to_pylist()
+        rounds = f"{self.scenario.name}: {rows[-1]['round'] if rows else 0} rounds"
+        headline = self._headline()
+        ranked = [row for row in rows if headline and headline.ranks(row["phase"])]
+        if headline is None or not ranked:
+            return rounds
+        scores = [float("nan") if row[headline.column] is None else row[headline.column] for row in ranked]
+        best = ranked[headline.best(scores)]
+        score = best[headline.reported]
+        reached = "undefined or not finite" if score is None else headline.text(score)
+        return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
+
+    def _headline(self) -> Headline | None:
+        """The metric that ranks rounds, from the records; None if they are gone."""
+        from rayfl.engine.plan.headline import Headline
+
+        try:
+            environment = json.loads((self.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
+            return Headline.from_record(environment["headline"])
+        except (OSError, ValueError, KeyError, TypeError):  # a missing folder must not prevent printing a result
+            return None

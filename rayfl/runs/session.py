@@ -1,0 +1,296 @@
+"""`rayfl.run` and `rayfl.Session`: run scenarios; the runs of a session share Ray and their workers.
+
+Both ask Ray to start before they load PyTorch, which they do only when a run needs it.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from rich.console import Console
+
+from rayfl.config.loader import Overrides, load_scenario
+from rayfl.config.scenario import Scenario
+from rayfl.data.files import cache_folder, data_folder
+from rayfl.errors import ScenarioError
+from rayfl.remote_folder import RemoteFolder, local, located
+from rayfl.runs.folder import check_writable, scenario_of
+
+if TYPE_CHECKING:
+    from rayfl.backends.ray.kept_cluster import KeptCluster
+    from rayfl.callbacks.callback import Given
+    from rayfl.runs.centralised import Centralise
+    from rayfl.runs.result import Result
+    from rayfl.runs.working_folder import Mirror
+
+
+Backend = Literal["ray", "inline"]
+
+OUT = "runs"
+"""The default parent of the folders of runs."""
+
+DATA = "but rayfl reads it from the disk of this machine: use a folder"
+
+
+class Session:
+    """Runs scenarios one after another and keeps Ray and the worker processes between runs; a context manager.
+
+    The next run reuses the workers if it has the same number of them, the same [resources] and [numerics], and the same
+    user code. Otherwise they are replaced, as they are after a run that failed or was stopped early. Results have the
+    same bits as those of `rayfl.run`. Use a session from one thread.
+
+    Args:
+        backend: As for `rayfl.run`.
+        address: As for `rayfl.run`.
+        out: As for `rayfl.run`.
+        data_dir: As for `rayfl.run`.
+        starts: As for `rayfl.run`.
+        console: As for `rayfl.run`.
+
+    Raises:
+        ScenarioError: See `check_backend`.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"data.source": "generated", "data.clients": 4, "phases.federated.rounds": 1}
+        >>> with rayfl.Session(backend="inline", console=Console(quiet=True)) as session:
+        ...     for lr in (0.1, 0.03):
+        ...         run = session.run("femnist_fedavg", overrides={**short, "phases.federated.local.lr": lr})
+        ...         print(run.scenario.phases[0].local.lr, len(run.metrics))
+        0.1 1
+        0.03 1
+    """
+
+    def __init__(
+        self,
+        *,
+        backend: Backend = "ray",
+        address: str | None = None,
+        out: str | Path = OUT,
+        data_dir: str | Path | None = None,
+        starts: str | Path | None = None,
+        console: Console | None = None,
+    ) -> None:
+        check_backend(backend, address)
+        self._backend, self._address, self._console = backend, address, console or Console()
+        # absolute paths, since a connection to Ray may change the working directory
+        self._out, self._data_dir = located(out), data_dir
+        self._starts = local(starts, "starts", DATA) if starts else None
+        if data_dir:
+            local(data_dir, "data_dir", DATA)
+        self._stack = ExitStack()
+        self._kept: KeptCluster | None = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._kept = None
+        self._stack.__exit__(kind, error, trace)
+
+    def close(self) -> None:
+        """Ends the workers, and the connection to Ray if the session made it; a later run starts them again."""
+        self.__exit__(None, None, None)
+
+    def run(
+        self,
+        scenario: str | Path | dict[str, Any] | Scenario | None = None,
+        *,
+        overrides: Overrides = (),
+        quick: bool = False,
+        folder: str | Path | None = None,
+        callbacks: Given = (),
+        centralise: Centralise = False,
+        resume: str | Path | None = None,
+        more: int = 0,
+    ) -> Result:
+        """Runs a scenario, with the arguments, the result and the errors of `rayfl.run`."""
+        if resume and folder:
+            raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
+        if more and (not resume or scenario is not None or more < 0):
+            raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
+        chosen = resume or folder
+        place = located(chosen) if chosen else self._out
+        if not isinstance(place, RemoteFolder):
+            begun = scenario_of(place) if resume else None
+            check_writable(place)
+            loaded = self._loaded(scenario, overrides, quick, begun, more)
+            folder = place if chosen else None
+            return self._carry_out(loaded, place, folder, callbacks, centralise, resume is not None)
+        from rayfl.runs.working_folder import WorkingFolder, check_holds_no_run, new_place
+
+        with WorkingFolder(self._console) as working:
+            place.check_writable()
+            if resume:
+                working.download(place)
+            elif folder:
+                check_holds_no_run(place)
+            begun = scenario_of(working.path) if resume else None
+            loaded = self._loaded(scenario, overrides, quick, begun, more)
+            mirror = working.publish_at(place if chosen else new_place(place, loaded.name, bool(centralise)))
+            own = working.path
+            result = self._carry_out(loaded, own.parent, own, callbacks, centralise, resume is not None, mirror)
+            working.lasts_as_long_as(result)
+            return result
+
+    def _loaded(
+        self,
+        scenario: str | Path | dict[str, Any] | Scenario | None,
+        overrides: Overrides,
+        quick: bool,
+        begun: Path | None,
+        more: int,
+    ) -> Scenario:
+        """The scenario to run; by default that of the run to resume, with `more` rounds added to its last phase."""
+        scenario = begun if scenario is None else scenario
+        if scenario is None:
+            raise ScenarioError("scenario: name a scenario, or a run to resume")
+        data_folder(self._data_dir)  # raises if the folder does not exist
+        loaded = load_scenario(scenario, overrides, quick)
+        *before, last = loaded.phases
+        longer = last.model_copy(update={"rounds": last.rounds + more})
+        return loaded.model_copy(update={"phases": (*before, longer)}) if more else loaded
+
+    def _carry_out(
+        self,
+        loaded: Scenario,
+        out: Path,
+        folder: Path | None,
+        callbacks: Given,
+        centralise: Centralise,
+        resumes: bool,
+        mirror: Mirror | None = None,
+    ) -> Result:
+        kept = self._cluster()
+        if kept and loaded.start is None:  # a start that must run first may wait for other programs
+            kept.connect_early(self._address, loaded.resources.dashboard)
+        # loading PyTorch takes about as long as Ray takes to start in the meantime
+        from rayfl.runs.launch import Launch, carry_out
+
+        launch = Launch(
+            data_folder(self._data_dir).absolute(),
+            out,
+            folder,
+            self._backend,
+            self._address,
+            tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks,
+            self._starts or cache_folder() / "starts",
+            centralise,
+            kept=kept,
+            resumes=resumes,
+            mirror=mirror,
+        )
+        return carry_out(loaded, launch, self._console)
+
+    def _cluster(self) -> KeptCluster | None:
+        if self._backend == "inline":
+            return None
+        if self._kept is None:
+            from rayfl.backends.ray.kept_cluster import KeptCluster, cluster_of_trials  # `inline` works without Ray
+
+            self._kept = cluster_of_trials() or self._stack.enter_context(KeptCluster())
+        return self._kept
+
+
+def check_backend(backend: str, address: str | None) -> None:
+    """Rejects an unknown backend, and an address that has no effect.
+
+    Raises:
+        ScenarioError: The backend is not `ray` or `inline`, or is `inline` and has no use for an address.
+    """
+    if backend not in ("ray", "inline"):
+        raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
+    if address and backend == "inline":
+        raise ScenarioError("address: has no effect without Ray (backend 'inline'); leave it out")
+
+
+def run(
+    scenario: str | Path | dict[str, Any] | Scenario | None = None,
+    *,
+    overrides: Overrides = (),
+    quick: bool = False,
+    backend: Backend = "ray",
+    address: str | None = None,
+    out: str | Path = OUT,
+    folder: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    callbacks: Given = (),
+    starts: str | Path | None = None,
+    centralise: Centralise = False,
+    resume: str | Path | None = None,
+    more: int = 0,
+    console: Console | None = None,
+) -> Result:
+    """Runs a scenario and returns its result.
+
+    A run that fails or is interrupted (Ctrl-C, SIGTERM, SIGHUP) keeps its metrics so far and the model of its last
+    committed round; `status.json` in its folder says what happened and which round the model is from.
+
+    Args:
+        scenario: A name, the path of a TOML file, a table, or a `Scenario`; None for that of the run to resume.
+        overrides: `{"phases.0.rounds": 10}` or `["phases.0.rounds=10"]`.
+        quick: Whether to apply the scenario's [quick] table before the overrides.
+        backend: `ray`, or `inline` to run everything in this process, for debugging. Both give the same bits. Runs
+            in several threads of one process take turns, except on a cluster that the program itself has connected to.
+        address: Address of a Ray cluster (`auto`: the one this machine belongs to). By default the cluster that this
+            program is connected to, else that of RAY_ADDRESS, else one started on this machine for the run.
+        out: Where to create the run's folder, as `<out>/<name>-<time>`: a path, or a URI such as `s3://bucket/runs`
+            for clusters without a shared file system; see docs/how-to/resume.md.
+        folder: The folder of the run, as a path or URI, instead of a new one in `out`.
+        data_dir: The folder with real data; by default RAYFL_DATA or ~/.cache/rayfl/data.
+        callbacks: Objects or classes derived from `rayfl.Callback`, called after those that the scenario names.
+        starts: Where to keep the models of scenarios that others start from; by default `starts` in $RAYFL_CACHE or
+            ~/.cache/rayfl.
+        centralise: Runs the scenario's centralised counterpart instead; "keep_momentum" also carries the optimiser's
+            momentum from pass to pass. See `rayfl.runs.centralised`.
+        resume: The folder or URI of a run that was interrupted, killed or lost. The run continues there from its last
+            checkpoint, on any number of workers, with the bits of an undisturbed run (except for `secure` noise, which
+            is charged again), or starts again if it has no checkpoint. With more rounds than before, a finished run
+            continues beyond its end; without, resuming it raises a ResourceError and changes nothing. Only rounds
+            ahead, resources, checkpoint and callbacks may differ.
+        more: Only with `resume`: how many rounds to add to the last phase.
+        console: Where to print progress; `Console(quiet=True)` prints nothing.
+
+    Returns:
+        The final model, the metrics, and the folder with the records.
+
+    Raises:
+        ScenarioError: The scenario is wrong; raised before anything starts.
+        DataError: The data is missing or wrong; raised before anything starts.
+        ResourceError: A resource that the run needs is missing or was lost.
+        DivergenceError: The server's step left values that are not finite.
+        ClientError: A client update failed; a `RayflError` too.
+
+    Example:
+        A short run of CyclicFL in this process, on generated handwriting; `rayfl.run("femnist_cyclic")` runs all of it
+        on Ray:
+
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"phases.cyclic.rounds": 1, "phases.federated.until": 2}
+        >>> short |= {"data.source": "generated", "data.clients": 4}
+        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result.metrics.select(["phase", "round"]).to_pylist()
+        [{'phase': 'cyclic', 'round': 1}, {'phase': 'federated', 'round': 2}]
+    """
+    if out != OUT and (folder or resume):
+        raise ScenarioError(f"out: has no effect with {'folder' if folder else 'resume'}; leave it out")
+    with Session(
+        backend=backend, address=address, out=out, data_dir=data_dir, starts=starts, console=console
+    ) as session:
+        return session.run(
+            scenario,
+            overrides=overrides,
+            quick=quick,
+            folder=folder,
+            callbacks=callbacks,
+            centralise=centralise,
+            resume=resume,
+            more=more,
+        )

@@ -1,0 +1,172 @@
+"""A submitted run as a detached actor, which owns everything that the run starts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+from pydantic import PrivateAttr
+from rich.console import Console
+
+from rayfl.backends.ray.given_run import install_main_objects
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import make_importable
+from rayfl.console import log_console
+from rayfl.errors import RayflError
+from rayfl.interruption import StopRequested
+from rayfl.passwords import without_passwords
+from rayfl.runs.centralised import Centralise
+from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOG = "run.log"
+"""The file in the run's folder with a submitted run's output."""
+
+FAREWELL_S = 3.0
+"""How long the process of a followed run stays after its end, so that followers see it."""
+
+NAMESPACE = "rayfl"
+"""Ray's namespace of submitted runs."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The arguments of a submitted run; paths are absolute.
+
+    Attributes:
+        scenario: The scenario to run.
+        folder: The run's folder.
+        data_dir: The data folder.
+        callbacks: Callbacks from the submitting program, pickled by Ray.
+        starts: The folder for models of scenarios that others start from.
+        centralise: Whether to run the scenario's centralised counterpart instead, and how.
+        main_objects: See `pack_main_objects`.
+    """
+
+    scenario: Scenario
+    folder: Path
+    data_dir: Path
+    callbacks: Sequence[Callback]
+    starts: Path
+    centralise: Centralise
+    main_objects: bytes
+
+
+class RunActor:
+    """Executes a run in a thread, and ends its process when the run has ended.
+
+    It owns the run's actors, data and placement group, so that none of them outlives it, however it ends.
+    """
+
+    def __init__(self, submission: Submission) -> None:
+        make_importable(submission.scenario.module_folders)
+        install_main_objects(submission.main_objects)
+        self._submission = submission
+        self._stop, self._ended = threading.Event(), threading.Event()
+        self._watch, self._followed = _Watch(name="handle.stop()").stopping_on(self._stop), -math.inf
+        self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def folder(self) -> Path:
+        return self._submission.folder
+
+    def metrics(self) -> pa.Table:
+        from rayfl.runs.metrics_file import read_metrics
+
+        return read_metrics(self._submission.folder)
+
+    def status(self) -> dict[str, Any] | None:
+        told = read_status(self._submission.folder)
+        return told | self._watch.last if told and told["status"] in UNDER_WAY else told
+
+    def printed(self, since: int) -> tuple[str, int]:
+        self._followed = time.monotonic()
+        return lines_of(self._submission.folder / LOG, since)
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def ended(self, timeout_s: float) -> bool:
+        """Waits up to `timeout_s` seconds for the end of the run; returns whether it has ended."""
+        return self._ended.wait(timeout_s)
+
+    def _run(self, this: Any) -> None:
+        try:
+            self._carry_out(log_console(self._submission.folder / LOG))
+        finally:
+            self._ended.set()
+            if time.monotonic() - self._followed < FAREWELL_S:  # a follower still wants to know how it ended
+                time.sleep(FAREWELL_S)
+            ray.kill(this)
+
+    def _carry_out(self, console: Console) -> None:
+        from rayfl.runs.launch import Launch, carry_out
+        from rayfl.runs.run_lock import HeldError
+
+        given, folder = self._submission, self._submission.folder
+        callbacks = [*given.callbacks, self._watch]
+        try:
+            launch = Launch(
+                given.data_dir, folder.parent, folder, "ray", None, callbacks, given.starts, given.centralise,
+                check_asked=self._check_asked,
+            )  # fmt: skip
+            carry_out(given.scenario, launch, console)
+        except BaseException as error:  # nothing above this thread reports it
+            said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+            console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
+            if isinstance(error, HeldError):
+                return  # the folder's records are those of another run
+            status = readable_status(folder)
+            if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
+                rounds = sum(phase.rounds for phase in given.scenario.phases)
+                Status(folder, rounds).ended_early(error)
+
+    def _check_asked(self) -> None:
+        if self._stop.is_set():
+            raise StopRequested
+
+
+class _Watch(Callback):
+    """Reports the latest round, and ends the run after the current one on request."""
+
+    _asked: Any = None
+    _last: dict[str, Any] = PrivateAttr(default_factory=dict)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The latest round and its phase, under the keys of status.json."""
+        return self._last
+
+    def stopping_on(self, asked: threading.Event) -> _Watch:
+        self._asked = asked
+        return self
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        self._last = {"committed_rounds": run.round.round, "phase": run.round.phase}
+        if self._asked.is_set():
+            run.stop("asked to stop")
+
+
+def lines_of(log: Path, since: int) -> tuple[str, int]:
+    """The complete lines of a file from a byte position on, and where they end; none if the file does not exist."""
+    try:
+        with log.open("rb") as file:
+            file.seek(since)
+            read = file.read()
+    except FileNotFoundError:
+        return "", since
+    whole = read[: read.rfind(b"\n") + 1]
+    return whole.decode(errors="replace"), since + len(whole)

@@ -1,0 +1,138 @@
+"""`rayfl.submit`: starts a run on a cluster."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.backends.ray.connection import check_dashboard, connected, ends_with_this_program
+from rayfl.backends.ray.given_run import pack_main_objects
+from rayfl.backends.ray.placement import check_ever_fits
+from rayfl.callbacks.callback import Callback, Given
+from rayfl.callbacks.selection import checked
+from rayfl.config.loader import Overrides, load_scenario
+from rayfl.config.scenario import Scenario
+from rayfl.data.files import cache_folder, data_folder
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.errors import ScenarioError
+from rayfl.remote_folder import local
+from rayfl.runs.centralised import Centralise
+from rayfl.runs.folder import check_holds_no_run, new_folder
+from rayfl.runs.resolution import resolve
+from rayfl.runs.session import OUT
+from rayfl.service.handle import Handle
+from rayfl.service.run_actor import NAMESPACE, RunActor, Submission
+
+CALLS_AT_ONCE = 64
+"""Some handles may wait for a run while others request its metrics."""
+
+AT_URI = (
+    "and handles read a submitted run's records on the machine that submitted it: name a folder there, or submit "
+    "`rayfl run` itself as a Ray job, which can write to a URI"
+)
+
+
+def submit(
+    scenario: str | Path | dict[str, Any] | Scenario,
+    *,
+    overrides: Overrides = (),
+    quick: bool = False,
+    address: str | None = None,
+    out: str | Path = OUT,
+    folder: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    callbacks: Given = (),
+    starts: str | Path | None = None,
+    centralise: Centralise = False,
+    name: str | None = None,
+    console: Console | None = None,
+) -> Handle:
+    """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
+
+    If the cluster is busy, the run waits for resources and reports that in `Handle.status`. Its output goes to run.log
+    in its folder.
+
+    Args:
+        scenario: As for `rayfl.run`.
+        overrides: As for `rayfl.run`.
+        quick: As for `rayfl.run`.
+        address: Address of a Ray cluster that outlives this program (`auto`: the one this machine belongs to); by
+            default the one that this program is connected to, else that of RAY_ADDRESS. The program stays connected.
+        out: As for `rayfl.run`; a folder on this machine, where the run's own process works.
+        folder: As for `rayfl.run`, on this machine.
+        data_dir: As for `rayfl.run`.
+        callbacks: As for `rayfl.run`; they are copied to the cluster and called there.
+        starts: As for `rayfl.run`, on this machine.
+        centralise: As for `rayfl.run`.
+        name: The name for `rayfl.attach`; by default that of the run's folder.
+        console: Where to print warnings.
+
+    Returns:
+        A handle to follow, stop and wait for the run.
+
+    Raises:
+        ScenarioError: The scenario is invalid, or an active run already has this name.
+        DataError: The data folder does not exist; the run itself loads the data.
+        ResourceError: No cluster answers, or the workers would not fit on it even if it were idle.
+
+    Example::
+
+        handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
+        rayfl.attach("cyclic", address="auto").metrics()     # also in another program
+    """
+    if out != OUT and folder:
+        raise ScenarioError("out: has no effect with folder; leave it out")
+    resolved = load_scenario(scenario, overrides, quick)
+    checkable = resolve(resolved)
+    check_scenario(checkable)
+    check_dashboard(resolved.resources.dashboard)
+    copied = [_pickled(callback, index) for index, callback in enumerate(checked(callbacks, checkable))]
+    out, data = local(out, "out", AT_URI), data_folder(data_dir).absolute()
+    own = local(folder, "folder", AT_URI) if folder else None
+    main_objects = pack_main_objects(resolved)
+    connected(address)
+    check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
+    if ends_with_this_program():
+        (console or Console()).print(
+            Text("warning: this program started the cluster, so the run ends when this program does", style="yellow"),
+            soft_wrap=True,
+        )
+    if own is None:
+        own = new_folder(out, resolved.name, datetime.now())
+    else:
+        check_holds_no_run(own)
+    name = name or own.name
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    detached: Any = ray.remote(RunActor).options(
+        name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
+        scheduling_strategy=here,
+    )  # fmt: skip
+    try:
+        kept = Path(starts).absolute() if starts else cache_folder() / "starts"
+        actor = detached.remote(Submission(resolved, own, data, copied, kept, centralise, main_objects))
+    except ValueError:
+        if folder is None:
+            own.rmdir()
+        raise ScenarioError(
+            f"name: an active run on this cluster is already called '{name}' (rayfl.attach('{name}')); choose another"
+        ) from None
+    ray.get(actor.start.remote())
+    return Handle(name, actor, own)
+
+
+def _pickled(callback: Callback, index: int) -> Callback:
+    """Returns the callback after checking that it can be pickled."""
+    try:
+        cloudpickle.dumps(callback)
+    except Exception as error:  # pickling calls the user's code
+        raise ScenarioError(
+            f"callbacks[{index}]: cannot be sent to the cluster ({type(error).__name__}: {error})"
+        ) from None
+    return callback

@@ -1,0 +1,1 @@
+"""What is done with finished runs: grids of runs and their tables, figures and comparisons, analyses."""

@@ -1,0 +1,170 @@
+"""Smoothed learning curves, the cost of reaching a target, and the final metric against the switch to federation.
+
+As in CyclicFL: a Savitzky-Golay filter (window 41, order 3) smooths curves, a cubic is fitted to the final accuracy
+over the round of the switch, and a histogram counts clients by their number of batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from pydantic import Field, NonNegativeInt, PositiveInt
+from scipy.signal import savgol_filter
+
+from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.errors import DataError, ScenarioError
+from rayfl.runs.metrics_file import read_rows
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run
+from rayfl.studies.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_figure, tidy
+from rayfl.studies.analysis.run_folder import RunFolder
+
+CUBIC = 4
+"""Number of different switches that a cubic requires."""
+
+
+class Curve(Analysis):
+    """Smoothed curves of runs, their batches per client, and their final metric over the round of the switch.
+
+    Attributes:
+        window: Window of the filter, in evaluated rounds; odd.
+        order: Order of its polynomial.
+        target: A value of the headline metric; the analysis prints the round that reaches it, with its bytes and client
+            updates.
+        batch_size: Batch size for counting the clients' batches; by default that of the last phase.
+    """
+
+    title: ClassVar[str] = "Learning curves"
+
+    window: PositiveInt = 41
+    order: NonNegativeInt = 3
+    target: float | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+
+    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+        if self.window % 2 == 0:
+            raise ScenarioError(f"window: must be odd (got {self.window}); use {self.window + 1}")
+        if self.order >= self.window:
+            raise ScenarioError(f"order: must be below window (got {self.order} and {self.window})")
+        for run in runs:
+            rounds = [row["round"] for row in _evaluated(run)]
+            if len(rounds) < self.window:
+                raise ScenarioError(
+                    f"window: '{run.path}' has {len(rounds)} evaluated rounds, fewer than {self.window}; use "
+                    f"window={max(1, len(rounds) - 1 + len(rounds) % 2)}"
+                )
+        return [Unit(number, f"run{number}") for number in range(len(runs))]
+
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+        return f"loading the data of {len(units)} runs to count batches; no training or evaluation"
+
+    def compute(self, unit: Unit, open: Open) -> list[Row]:
+        run = open(unit.run)
+        folder = run.folder
+        rows = _evaluated(folder)
+        smooth = savgol_filter([row[folder.headline.reported] for row in rows], self.window, self.order)
+        blank = {"run": unit.run, "round": None, "value": None, "smoothed": None, "bytes": None, "client": None,
+                 "batches": None}  # fmt: skip
+        found = [
+            blank | {"round": row["round"], "value": float(row[folder.headline.reported]), "smoothed": float(value),
+                     "bytes": row["bytes"]}
+            for row, value in zip(rows, smooth, strict=True)
+        ]  # fmt: skip
+        size = self.batch_size or folder.scenario.phases[-1].local.batch_size
+        samples = run.job.result.population.sizes
+        batches = np.ones(len(samples), int) if size == "full" else -(-samples // size)
+        return found + [blank | {"client": c, "batches": int(number)} for c, number in enumerate(batches)]
+
+    def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
+        names, cubic = names_of(runs), len(runs) > 1
+        figure = new_figure(self.title, runs, 11, 7.4)
+        areas = figure.subplot_mosaic([["curve", "curve"], ["batches", "switch" if cubic else "batches"]],
+                                      height_ratios=(1.3, 1))  # fmt: skip
+        points = [[row for row in own if row["round"] is not None] for own in by_run(rows, runs)]
+        for number, (name, own) in enumerate(zip(names, points, strict=True)):
+            colour, rounds = COLOURS[number % len(COLOURS)], [row["round"] for row in own]
+            areas["curve"].plot(rounds, [row["value"] for row in own], color=colour, alpha=0.3, linewidth=1)
+            areas["curve"].plot(rounds, [row["smoothed"] for row in own], color=colour, linewidth=1.8, label=name)
+            if (switch := switch_of(runs[number])) > 0:
+                areas["curve"].axvline(switch + 0.5, color=colour, linestyle=":", linewidth=1.2)
+        headline = runs[0].headline
+        if self.target is not None:
+            areas["curve"].axhline(self.target, color=DARK, linestyle="--", linewidth=0.8, label="target")
+        tidy(areas["curve"], "round", headline.reported_words, whole_x=True)
+        as_share(areas["curve"], headline)
+        areas["curve"].legend(fontsize=9, framealpha=0.9)
+        batches = [[row["batches"] for row in own if row["client"] is not None] for own in by_run(rows, runs)]
+        _draw_batches(areas["batches"], batches, names)
+        if cubic:
+            _draw_switch(
+                areas["switch"], [switch_of(run) for run in runs], [own[-1]["value"] for own in points], runs[0]
+            )
+        return figure
+
+    def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
+        if self.target is None:
+            return []
+        found = []
+        for run, name, own in zip(runs, names_of(runs), by_run(rows, runs), strict=True):
+            reached = first_reaching(own, self.target, run.headline.higher_is_better)
+            if reached is None:
+                found.append(f"target   {name}: {run.headline.text(self.target)} is not reached")
+                continue
+            updates = sum(_cohort(run, round) for round in range(1, reached["round"] + 1))
+            found.append(
+                f"target   {name}: {run.headline.text(self.target)} in round {reached['round']}, after "
+                f"{reached['bytes'] / 1e6:,.1f} MB and {updates:,.0f} client updates"
+            )
+        return found
+
+
+def first_reaching(
+    rows: Sequence[Mapping[str, Any]], target: float, higher_is_better: bool = True
+) -> Mapping[str, Any] | None:
+    """The first evaluated round with an unsmoothed value as good as a target."""
+    sign = 1 if higher_is_better else -1
+    points = (row for row in rows if row["round"] is not None)
+    return next((row for row in points if sign * row["value"] >= sign * target), None)
+
+
+def switch_of(run: RunFolder) -> int:
+    """Number of rounds before the last phase."""
+    return run.plans[-1].first_round - 1
+
+
+def _cohort(run: RunFolder, round: int) -> float:
+    return expected_cohort_size(run.plans[run.index(round).phase].phase, run.clients)
+
+
+def _evaluated(run: RunFolder) -> list[dict[str, Any]]:
+    rows = [row for row in read_rows(run.path) if row.get(run.headline.reported) is not None]
+    if not rows:
+        raise DataError(f"'{run.path}': metrics.jsonl has no {run.headline.reported_words}; it was never evaluated")
+    return rows
+
+
+def _draw_batches(axes: Axes, batches: Sequence[Sequence[int]], names: Sequence[str]) -> None:
+    distinct = list(dict.fromkeys(tuple(own) for own in batches))
+    edges = np.histogram_bin_edges(np.concatenate([np.array(own) for own in distinct]), 20)
+    for number, own in enumerate(distinct):
+        label = names[[tuple(one) for one in batches].index(own)] if len(distinct) > 1 else None
+        axes.hist(own, edges.tolist(), color=COLOURS[number % len(COLOURS)], alpha=0.6, edgecolor="white", label=label)
+    if len(distinct) > 1:
+        axes.legend(fontsize=9, framealpha=0.9)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    tidy(axes, "batches of a client", "clients", whole_x=True)
+
+
+def _draw_switch(axes: Axes, switches: Sequence[int], values: Sequence[float], run: RunFolder) -> None:
+    axes.plot(switches, values, color=BLUE, marker="o", linestyle="")
+    if len(set(switches)) >= CUBIC:
+        cubic = np.polynomial.Polynomial.fit(switches, values, 3)
+        dense = np.linspace(min(switches), max(switches), 200)
+        axes.plot(dense, cubic(dense), color=DARK, linewidth=1.2, label="cubic")
+        axes.legend(fontsize=9, framealpha=0.9)
+    tidy(axes, "rounds before the last phase", f"final {run.headline.reported_words}", whole_x=True)
+    as_share(axes, run.headline)

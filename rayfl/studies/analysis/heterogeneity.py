@@ -1,0 +1,108 @@
+"""Spread of gradients over clients and over batches: the quantities in the analysis of CyclicFL.
+
+CyclicFL (second version), assumptions 2 to 4: sigma^2 = E ||grad l_i(w; batch) - grad L_i(w)||^2, and
+(1/m) sum_i ||grad L_i(w) - grad L(w)||^2, bounded by beta^2 ||grad L(w)||^2 + zeta^2, where L is the mean of the L_i.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+from matplotlib.figure import Figure
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
+
+from rayfl.errors import ScenarioError
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run, listed
+from rayfl.studies.analysis.evaluator import Evaluator
+from rayfl.studies.analysis.picture import COLOURS, names_of, new_figure, tidy
+from rayfl.studies.analysis.run_folder import RunFolder
+
+QUANTITIES = {
+    "gradient_norm": "norm of the gradient",
+    "client_spread": "spread of clients",
+    "batch_spread": "spread of batches within clients",
+}
+
+
+class Heterogeneity(Analysis):
+    """Norm of the gradient, spread of clients' gradients around it, and spread of batches around their client.
+
+    Gradients are on training samples without augmentation, in evaluation mode; all clients have the same weight.
+
+    Attributes:
+        rounds: Analyse the models after these rounds, 0 for the start; by default the start and the end of every phase.
+        batch_size: Batch size.
+        samples: Number of samples of each client; by default all.
+    """
+
+    title: ClassVar[str] = "Heterogeneity of gradients"
+
+    rounds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(listed)] = ()
+    batch_size: PositiveInt = 32
+    samples: PositiveInt | None = None
+
+    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+        units = []
+        for number, run in enumerate(runs):
+            rounds = self.rounds or tuple(dict.fromkeys([0, *run.last_rounds]))
+            if strange := [round for round in rounds if round > run.rounds]:
+                raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
+            run.check_kept(rounds)
+            units += [Unit(number, f"run{number}-round{round}", (round,)) for round in rounds]
+        return units
+
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+        clients = sum(runs[unit.run].clients for unit in units)
+        return f"{len(units)} models, {2 * clients:,} passes over the samples of a client, with gradients"
+
+    def compute(self, unit: Unit, open: Open) -> list[Row]:
+        run, (round,) = open(unit.run), unit.at
+        vector, clients = run.vector(round), run.job.num_clients[run.folder.phase_of_model(round)]
+        total, squares, around = np.zeros(run.workload(round).initial.num_params), 0.0, 0.0
+        for client in range(clients):
+            evaluator = Evaluator(run, round, self.samples, "train", client)
+            _, own = evaluator.gradient(vector)
+            total += own
+            squares += float(own @ own)
+            batches = list(evaluator.batch_gradients(vector, self.batch_size))
+            weight = sum(weight for _, weight in batches)
+            around += sum(weight * float(np.sum((one - own) ** 2)) for one, weight in batches) / weight
+        mean = total / clients
+        norm = float(mean @ mean)
+        return [
+            {
+                "run": unit.run,
+                "round": round,
+                "clients": clients,
+                "gradient_norm": norm**0.5,
+                "client_spread": max(0.0, squares / clients - norm),
+                "batch_spread": around / clients,
+            }
+        ]
+
+    def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
+        figure = new_figure(self.title, runs, 11, 4.4)
+        panels = figure.subplots(1, len(QUANTITIES))
+        rounds = sorted({row["round"] for row in rows})
+        width = 0.8 / len(runs)
+        for axes, (quantity, words) in zip(panels, QUANTITIES.items(), strict=True):
+            for number, (name, own) in enumerate(zip(names_of(runs), by_run(rows, runs), strict=True)):
+                places = [rounds.index(row["round"]) + (number - (len(runs) - 1) / 2) * width for row in own]
+                axes.bar(
+                    places, [row[quantity] for row in own], width, label=name, color=COLOURS[number % len(COLOURS)]
+                )
+            axes.set_xticks(range(len(rounds)), ["start" if round == 0 else str(round) for round in rounds])
+            tidy(axes, "after round", "norm" if quantity == "gradient_norm" else "squared distance", words)
+        if len(runs) > 1:
+            panels[0].legend(fontsize=9, framealpha=0.9)
+        return figure
+
+    def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
+        names = names_of(runs)
+        return [
+            f"round {row['round']:<3}{names[row['run']]}: "
+            + ", ".join(f"{words} {row[quantity]:.4g}" for quantity, words in QUANTITIES.items())
+            for row in rows
+        ]

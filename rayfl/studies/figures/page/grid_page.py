@@ -1,0 +1,225 @@
+"""The page of a grid: its tables, read from table.md, its curves and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from rayfl import __version__
+from rayfl.console import TextTable
+from rayfl.data.sources.stand_in import GENERATED_DATA
+from rayfl.engine.formatting import duration
+from rayfl.errors import ScenarioError
+from rayfl.files import reading
+from rayfl.runs.folder import SCENARIO_FILE
+from rayfl.runs.privacy_record import PRIVACY_FILE
+from rayfl.runs.status import read_status
+from rayfl.studies.figures.groups import Recorded, read
+from rayfl.studies.figures.page.sections import (
+    Page,
+    Section,
+    curves,
+    environment_section,
+    read_privacy,
+    split_texts,
+    statistics_over_clients,
+    statistics_table,
+)
+from rayfl.studies.figures.quantities import default_metric
+from rayfl.studies.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
+from rayfl.studies.figures.recorded_run import DataNote
+from rayfl.studies.grid.results import repetitions
+
+_CELLS = re.compile(r"(?<!\\)\|")
+_ESCAPED = re.compile(r"\\([\\|*`<])")
+
+
+@dataclass(frozen=True)
+class TablePage:
+    """The contents of table.md: its tables with their captions, and the remarks below."""
+
+    tables: Sequence[TextTable]
+    remarks: Sequence[str]
+
+
+def read_page(text: str) -> TablePage:
+    """Reads the Markdown of a grid's page: blocks that empty lines separate, each a caption, a table or a remark."""
+    blocks = [block for block in text.partition("\n## ")[0].split("\n\n") if block.strip()]
+    tables, remarks, caption = [], [], ""
+    for block in blocks[1:]:  # the title comes first
+        lines = block.strip().splitlines()
+        if lines[0].startswith("|"):
+            header, _, *rows = map(_row, lines)
+            tables.append(TextTable(caption, header, rows))
+            caption = ""
+        else:
+            remarks += [caption] if caption else []
+            caption = " ".join(lines).removeprefix("**").removesuffix("**")
+    return TablePage(tables, [*remarks, caption] if caption else remarks)
+
+
+def _row(line: str) -> list[str]:
+    return [_ESCAPED.sub(r"\1", cell.strip()) for cell in _CELLS.split(line.strip())[1:-1]]
+
+
+LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
+"""Columns of the list of runs."""
+
+
+def grid_page(folder: Path) -> Page:
+    """Reads a grid's folder.
+
+    Raises:
+        DataError, ResourceError: Records are damaged.
+    """
+    path = folder / TABLE_FILE
+    runs = _runs_of(path) if path.is_file() else []
+    with reading(path, "as the table of a grid"):
+        states = _states(folder, runs)
+        overall = _status(states)
+    recorded = _recorded(folder, states)
+    sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
+    seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
+    sections.append(environment_section([run.environment for run in recorded.runs] if recorded else [], seeds))
+    sections += [_scenario(recorded, folder), _list(states)]
+    notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
+    notes = notes or (recorded.data if recorded else [])
+    data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
+    return Page(title_of(folder), *overall, data, sections, __version__)
+
+
+def _runs_of(path: Path) -> list[dict[str, Any]]:
+    with reading(path, "as the table of a grid"):
+        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+        for row in rows:
+            row["status"]  # what is no table of a grid has none
+        return rows
+
+
+def _states(folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Every run that the table lists, and those whose folders say that they are under way or were interrupted."""
+    found = list(runs)
+    for path in run_folders(folder):
+        status = read_status(path)
+        state = "finished" if status is None else status["status"]
+        if runs and state in ("finished", "failed"):
+            continue  # the table lists it
+        place = str(path.relative_to(folder))
+        found.append({"row": place, "status": state, "reason": status and status.get("reason")})
+    return found
+
+
+def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    counts: dict[str, int] = {}
+    for state in states:
+        counts[state["status"]] = counts.get(state["status"], 0) + 1
+    said = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} recorded runs"
+
+
+def _recorded(folder: Path, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
+    """The rounds of finished runs; None where none has finished, or only the table was kept."""
+    kept = (folder / ROUNDS_FILE).is_file() or next(run_folders(folder), None) is not None
+    return read(folder) if kept and any(state["status"] == "finished" for state in states) else None
+
+
+def _results(folder: Path) -> Section:
+    page = folder / "table.md"
+    if not page.is_file():
+        return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
+    with reading(page, "as text"):
+        found = read_page(page.read_text(encoding="utf-8"))
+    # the line on the data says so already
+    points = [remark for remark in found.remarks if not remark.startswith(GENERATED_DATA)]
+    return Section("Results", tables=found.tables, points=points)
+
+
+def _curves(recorded: Recorded | None) -> Section:
+    title = "Learning curves"
+    if recorded is None:
+        return Section(title, ["There are no curves: the rounds of finished runs are not in this folder."])
+    try:
+        caption = "The result by round" + (", a panel for every column" if len(recorded.panels) > 1 else "")
+        picture = curves(recorded, [default_metric(recorded.runs)], caption)
+    except ScenarioError as error:  # too many lines, or columns with different metrics
+        return Section(title, [f"Not drawn: {str(error).partition(';')[0]}. Draw a selection with rayfl plot."])
+    return Section(title, pictures=[picture])
+
+
+def _split(recorded: Recorded | None) -> Section:
+    known = [run for run in recorded.runs if run.scenario] if recorded else []
+    title = "Split among clients"
+    if not known:
+        return Section(title, ["Not recorded in this folder."])
+    said: dict[str, str] = {}
+    for run in known:
+        said.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
+    return Section(title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in said.items()])])
+
+
+def _fairness(recorded: Recorded | None) -> Section:
+    columns = statistics_over_clients(recorded) if recorded else []
+    if recorded is None or not columns:
+        return Section("Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."])
+    caption = "After the last evaluated round"
+    by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
+    if max(map(len, by_group)) > 1:
+        over = "seeds" if recorded.runs[0].task is None else "tasks, each averaged over its seeds"
+        caption += f"; mean ± standard deviation over {over}"
+    return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
+
+
+def _privacy(recorded: Recorded | None, folder: Path) -> Section:
+    """The statement of the first run that has one, and the epsilon of all."""
+    paths = [Path(run.where) / PRIVACY_FILE for run in recorded.runs] if recorded else []
+    path = next((path for path in paths if path.is_file()), None)
+    if recorded is None or path is None:
+        return Section("Privacy", ["No run in this folder states a privacy guarantee."])
+    found = read_privacy(path)
+    tables = list(found.tables)
+    for column in ("epsilon", "client_epsilon"):
+        private = Recorded(
+            tuple(group for group in recorded.groups if all(column in run.columns for run in group.runs))
+        )
+        if private.groups:
+            tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
+    texts = [f"This is the statement of one run, {_within(path, folder)}.", *found.texts]
+    return Section(found.title, texts, found.pictures, tables, found.points)
+
+
+def _scenario(recorded: Recorded | None, folder: Path) -> Section:
+    paths = [Path(run.where) / SCENARIO_FILE for run in recorded.runs] if recorded else []
+    path = next((path for path in paths if path.is_file()), None)
+    if path is None:
+        return Section("Scenario", ["The scenarios of the runs are not in this folder."])
+    with reading(path, "as text"):
+        text = path.read_text(encoding="utf-8")
+    return Section(
+        "Scenario",
+        [f"This is the scenario of one run, {_within(path, folder)}."],
+        code=text,
+    )
+
+
+def _within(path: Path, folder: Path) -> str:
+    """The folder of a file of a run, as seen from the grid's folder."""
+    return path.parent.relative_to(folder).as_posix()
+
+
+def _list(states: Sequence[Mapping[str, Any]]) -> Section:
+    names = [name for name in LISTED if any(state.get(name) is not None for state in states)]
+    rows = [[_cell(name, state.get(name)) for name in names] for state in states]
+    return Section("Runs", tables=[TextTable("", names, rows)])
+
+
+def _cell(name: str, value: object) -> str:
+    if value is None:
+        return ""
+    if name == "seconds" and isinstance(value, int | float):
+        return duration(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

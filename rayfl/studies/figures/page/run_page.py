@@ -1,0 +1,201 @@
+"""The page of one run, whether it has finished or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from rayfl import __version__
+from rayfl.config.loader import read_toml
+from rayfl.console import TextTable
+from rayfl.engine.formatting import duration
+from rayfl.files import reading
+from rayfl.runs.digests import read_environment
+from rayfl.runs.folder import SCENARIO_FILE
+from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.privacy_record import PRIVACY_FILE
+from rayfl.runs.records import CLIENTS_FILE
+from rayfl.runs.status import STATUS, read_status
+from rayfl.studies.figures.groups import Group, Recorded
+from rayfl.studies.figures.page.sections import (
+    Page,
+    Picture,
+    Section,
+    curves,
+    environment_section,
+    histogram,
+    read_privacy,
+    shown,
+    split_texts,
+    statistics_over_clients,
+)
+from rayfl.studies.figures.quantities import quantity_of
+from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, read_so_far
+from rayfl.studies.grid.results import TAIL
+
+
+def run_page(folder: Path) -> Page:
+    """Reads a run's folder.
+
+    Raises:
+        DataError: Its scenario is damaged.
+        ResourceError: Other records are damaged.
+    """
+    scenario = read_toml(folder / SCENARIO_FILE)
+    environment = read_environment(folder)
+    run = read_so_far(folder) if read_rows(folder) else None
+    status = read_status(folder) or {"status": "finished" if run else "incomplete"}
+    scores = _client_scores(folder)
+    data = environment.get("data", {})
+    note = DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", ""))
+    sections = [_results(run), *_curves(run), _split(scenario, environment, scores), _fairness(run, scores)]
+    sections.append(_privacy(folder, run, scenario))
+    sections.append(environment_section([environment], [int(scenario.get("seed", 0))]))
+    text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
+    sections.append(Section("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text))
+    title = str(scenario.get("title") or scenario.get("name", folder.name))
+    with reading(folder / STATUS, "as the status of a run"):
+        return Page(title, status["status"], _reason(status), note.text, sections, __version__)
+
+
+def _reason(status: Mapping[str, Any]) -> str:
+    said = [str(status["reason"])] if status.get("reason") else []
+    if stopped := status.get("stopped"):
+        said.append(f"{stopped['callback']} ended it after round {stopped['round']} ({stopped['reason']})")
+    if status.get("rounds"):
+        said.append(f"{status['committed_rounds']} of {status['rounds']} rounds are done")
+    return "; ".join(said)
+
+
+def _results(run: RecordedRun | None) -> Section:
+    if run is None:
+        return Section("Results", ["No round was evaluated."])
+    headline = run.headline
+    rows = []
+    if headline.reported in run.columns:
+        quantity = quantity_of([run], headline.reported)
+        scores, rounds = run.values(headline.reported)[run.ranked], run.rounds[run.ranked]
+        chosen = run.columns.get(headline.column, run.columns[headline.reported])[run.ranked]
+        if np.isfinite(chosen).any():
+            best = headline.best(list(chosen))
+            where = "" if headline.on == "test" else f", chosen by {headline.words}"
+            rows.append([f"{quantity.words}, best", shown(scores[best], quantity), f"round {rounds[best]}{where}"])
+        if len(scores):
+            rows.append([f"{quantity.words}, last", shown(scores[-1], quantity), f"round {rounds[-1]}"])
+            tail = scores[-TAIL:]
+            rows.append(
+                [f"{quantity.words}, mean", shown(float(tail.mean()), quantity), f"last {len(tail)} evaluations"]
+            )
+    last = f"round {run.rounds[-1]}"
+    for column in ("test_loss", "train_loss"):
+        if column in run.columns:
+            quantity = quantity_of([run], column)
+            rows.append([quantity.words, shown(run.columns[column][-1], quantity), last])
+    if "seconds" in run.columns:
+        rows.append(["time of the rounds", duration(float(run.columns["seconds"][-1])), f"up to {last}"])
+    if "bytes" in run.columns:
+        rows.append(["traffic", f"{run.columns['bytes'][-1] / 1e6:,.1f} MB", f"up to {last}"])
+    return Section("Results", tables=[TextTable("", ["", "value", "at"], rows)])
+
+
+def _curves(run: RecordedRun | None) -> list[Section]:
+    if run is None:
+        return []
+    names = [run.headline.reported, "test_loss", "train_loss"]
+    drawn = [name for name in dict.fromkeys(names) if name in run.columns and np.isfinite(run.values(name)).any()]
+    if not drawn:
+        return [Section("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
+    words = ", ".join(quantity_of([run], name).words for name in drawn)
+    return [
+        Section("Learning curves", pictures=[curves(_alone(run), drawn, f"{words[:1].upper()}{words[1:]} by round")])
+    ]
+
+
+def _alone(run: RecordedRun) -> Recorded:
+    return Recorded((Group(run.row, "", (run,)),))
+
+
+def _client_scores(folder: Path) -> list[dict[str, Any]]:
+    """Rows of clients.parquet of the last round with scores; none where clients were not scored."""
+    path = folder / CLIENTS_FILE
+    if not path.is_file():
+        return []
+    with reading(path, "as Parquet"):
+        table = pq.read_table(path)
+        table = table.filter(pc.is_valid(table["set"]))
+        last = pc.max(table["round"]).as_py()
+        rows: list[dict[str, Any]] = [] if last is None else table.filter(pc.equal(table["round"], last)).to_pylist()
+        return rows
+
+
+def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: list[dict[str, Any]]) -> Section:
+    texts, pictures = split_texts(scenario, environment), []
+    for name in dict.fromkeys(row["set"] for row in scores):
+        sizes = np.array([row["samples"] for row in scores if row["set"] == name])
+        words = name.replace("_", " ")
+        pictures.append(histogram(sizes, f"{words} samples", f"Clients by their number of {words} samples"))
+    if not scores:
+        texts.append(
+            "Samples by client were not recorded. rayfl data SCENARIO draws the split, and "
+            "evaluation.per_client = true records scores and test samples by client."
+        )
+    return Section("Split among clients", texts, pictures)
+
+
+def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
+    if run is None:
+        return Section("Fairness over clients", ["Not recorded: no round was evaluated."])
+    tables: list[TextTable] = []
+    pictures: list[Picture] = []
+    spreads: list[list[str]] = []
+    recorded = _alone(run)
+    if statistics := statistics_over_clients(recorded):
+        rows = []
+        for name in statistics:
+            quantity = quantity_of([run], name)
+            rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
+        tables.append(TextTable(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
+    column, after = run.headline.metric, f"after round {scores[0]['round']}" if scores else ""
+    for name in dict.fromkeys(row["set"] for row in scores):
+        found = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
+        if not found:
+            continue
+        factor, unit = (100.0, " (%)") if run.headline.is_share else (1.0, "")
+        values = factor * np.array(found)
+        words = f"{name} {column}".replace("_", " ")
+        pictures.append(histogram(values, f"{words}{unit}", f"Clients by their {words} {after}"))
+        spread = [f"{value:.4g}" for value in (*np.percentile(values, [0, 10, 50, 90, 100]), values.mean())]
+        spreads.append([words + unit, str(len(values)), *spread])
+    if spreads:
+        header = ["", "clients", "least", "10th percentile", "median", "90th percentile", "most", "mean"]
+        tables.append(TextTable(f"Scores of single clients {after}", header, spreads))
+    if not tables:
+        said = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
+        return Section("Fairness over clients", [said])
+    return Section("Fairness over clients", pictures=pictures, tables=tables)
+
+
+def _privacy(folder: Path, run: RecordedRun | None, scenario: Mapping[str, Any]) -> Section:
+    path = folder / PRIVACY_FILE
+    if not path.exists():
+        private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in scenario.get("phases", []))
+        said = (
+            "trains with differential privacy, but has not stated its guarantee yet"
+            if private
+            else "uses no differential privacy, and states no guarantee"
+        )
+        return Section("Privacy", [f"The run {said}."])
+    found = read_privacy(path)
+    columns = {} if run is None else run.columns
+    if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:
+        return found
+    spent = columns["client_epsilon" if "client_epsilon" in columns else "epsilon"]
+    if not (np.isfinite(spent) & np.isfinite(run.values(run.headline.reported))).any():
+        return found
+    picture = curves(_alone(run), [run.headline.reported], "The result by the ε spent for it", "epsilon")
+    return Section(found.title, found.texts, [picture, *found.pictures], found.tables, found.points)

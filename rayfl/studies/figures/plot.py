@@ -1,0 +1,205 @@
+"""`rayfl.plot`: learning curves of finished runs and grids as a figure for a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal, get_args
+
+import matplotlib.style
+import numpy as np
+from matplotlib.figure import Figure
+
+import rayfl
+from rayfl.config.registry import nearest
+from rayfl.durable import atomic_write
+from rayfl.errors import ResourceError, ScenarioError
+from rayfl.runs.pictures import DRAWING
+from rayfl.studies.figures.curves import Band, check_smoothing, series, smoothed
+from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
+from rayfl.studies.figures.panels import Line, Panel, draw
+from rayfl.studies.figures.print_style import MOST_LINES, RC, line_style
+from rayfl.studies.figures.quantities import X, asked, default_metric, quantity_of, x_axis
+from rayfl.studies.figures.recorded_run import RecordedRun
+from rayfl.studies.grid.results import repetitions
+
+Width = Literal["column", "page"]
+
+FORMATS = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Formats by suffix, each with the metadata to leave out so that a figure always gives the same bytes."""
+
+_BANDS = {"std": "± 1 standard deviation", "range": "least to largest", "interval": "95 % confidence interval"}
+
+
+def plot(
+    *sources: Source,
+    out: str | Path | None = None,
+    metrics: str | Iterable[str] = (),
+    x: X = "rounds",
+    smooth: int = 1,
+    band: Band = "std",
+    lines: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    panels: Panels = "columns",
+    width: Width | None = None,
+) -> Figure:
+    """Draws learning curves of finished runs and grids, legible in print and in greyscale.
+
+    Runs that differ in their seeds alone are one line: their mean, with a band. A grid has a panel for each of its
+    columns, and a line for each row. In a grid with tasks, the seeds of a task are averaged first, and mean and band
+    are over tasks, as in `rayfl.compare`.
+
+    Args:
+        *sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
+        out: The file to write, `.png`, `.svg` or `.pdf`; None writes none. The same records give the same bytes.
+        metrics: Columns of metrics.jsonl, a panel each; by default the metric that is the runs' result.
+        x: The x axis: `rounds`, `updates` (of clients), `bytes`, `transfers` (of models), `seconds`,
+            `simulated_seconds`, `energy` or `epsilon`.
+        smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
+            a phase.
+        band: `std` (one sample standard deviation on either side), `range` (least to largest), `interval` (95 %
+            confidence interval of the mean, by Student's t) or `none`.
+        lines: Which lines to draw, by their names in the legend and in this order; by default all.
+        labels: Other names for the legend, one for each line in order; by default titles of scenarios and rows of
+            grids.
+        panels: Whether the panels are the `columns` or the `rows` of a grid.
+        width: `column` (3.4 inches) or `page` (7 inches); by default a column for one panel, else a page.
+
+    Returns:
+        The figure.
+
+    Raises:
+        DataError: A source is neither a run nor a grid, or has not finished.
+        ResourceError: Records are damaged, or `out` cannot be written.
+        ScenarioError: An option is wrong; or a run has not recorded a metric or the x axis.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"phases.cyclic.rounds": 1, "phases.federated.until": 2}
+        >>> short |= {"data.source": "generated", "data.clients": 4}
+        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", console=Console(quiet=True))
+        >>> figure = rayfl.plot(result, out="curve.png", x="bytes")
+        >>> figure.axes[0].get_xlabel()
+        'Traffic (MB)'
+    """
+    for name, value, known in (
+        ("band", band, get_args(Band)),
+        ("width", width or "page", get_args(Width)),
+    ):
+        if value not in known:
+            raise ScenarioError(f"{name}: there is no '{value}'; {nearest(value, known)}")
+    check_smoothing(smooth)
+    path = None if out is None else _checked(Path(out))
+    recorded = arranged(sources, panels, labels, lines)
+    with DRAWING, matplotlib.style.context(["default", RC]):
+        figure = figure_of(recorded, asked(metrics) or [default_metric(recorded.runs)], x, smooth, band, width)
+        if path is not None:
+            _write(figure, path)
+    return figure
+
+
+def figure_of(
+    recorded: Recorded,
+    names: Sequence[str],
+    x: X = "rounds",
+    smooth: int = 1,
+    band: Band = "std",
+    width: Width | None = None,
+) -> Figure:
+    """Draws the figure of `plot` from records that were read before, with the current parameters of matplotlib."""
+    if len(recorded.labels) > MOST_LINES:
+        raise ScenarioError(
+            f"{len(recorded.labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
+        )
+    runs = recorded.runs
+    quantity, values = x_axis(runs, x)
+    by_run = dict(zip(map(id, runs), values, strict=True))
+
+    def line(group: Group, name: str) -> Line:
+        curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
+        found = series(curves, band)
+        ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
+        shown = tuple((place, text) for place, text in _means_of(ends) if found.x[0] < place < found.x[-1])
+        return Line(group.label, found, shown)
+
+    drawn = []
+    for name in names:
+        y = quantity_of(runs, name)
+        for title in recorded.panels:
+            lines = tuple(line(group, name) for group in recorded.in_panel(title))
+            drawn.append(Panel(title if len(recorded.panels) > 1 else "", y, lines))
+    styles = {label: line_style(place) for place, label in enumerate(recorded.labels)}
+    return draw(
+        drawn,
+        quantity,
+        styles,
+        _caption(recorded, smooth, band),
+        width or ("column" if len(drawn) == 1 else "page"),
+        share_y=len(recorded.data) == 1,
+    )
+
+
+def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, str], ...]:
+    """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
+    ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
+    if axis == "rounds":
+        return tuple((last + 0.5, text) for last, text in ends)
+    places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
+    return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))
+
+
+def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+    """Where phases end on average over runs; those of a run that others lack, which ended early, are left out."""
+    places = [{text: place for place, text in of_run} for of_run in ends]
+    common = [text for text in (places[0] if places else ()) if all(text in of_run for of_run in places)]
+    return [(float(np.mean([of_run[text] for of_run in places])), text) for text in common]
+
+
+def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
+    """States what the means and bands are over, the data, and the version."""
+    said = _means(recorded, band)
+    said += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
+    said.append("data: " + ", ".join(data.text for data in recorded.data))
+    said += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
+    text = "; ".join(said)
+    return text[:1].upper() + text[1:]
+
+
+def _means(recorded: Recorded, band: Band) -> list[str]:
+    """Says whether lines and bands are over tasks, each averaged over its seeds, or over seeds."""
+    by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
+    counts, seeds = {len(found) for found in by_group}, {len(runs) for found in by_group for runs in found}
+    over = {"seeds" if group.runs[0].task is None else "tasks" for group in recorded.groups}
+    words = " or ".join(sorted(over))
+    averaged = f"averaged over {_range(seeds)} seeds"
+    if max(counts) > 1:
+        mean = f"mean of {_range(counts)} {words}" + (f", each {averaged}" if max(seeds) > 1 else "")
+        return [mean] if band == "none" else [mean, f"band: {_BANDS[band]} over {words}"]
+    if max(seeds) > 1:
+        return [f"one task, {averaged}"]
+    return ["one run each" if len(recorded.groups) > 1 else "one run"]
+
+
+def _range(counts: set[int]) -> str:
+    return f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
+
+
+def _checked(path: Path) -> Path:
+    if path.suffix.lower() not in FORMATS:
+        raise ScenarioError(f"out: '{path}' has no supported suffix; use {', '.join(FORMATS)}")
+    return path
+
+
+def _write(figure: Figure, path: Path) -> None:
+    suffix = path.suffix.lower()
+    try:
+        with atomic_write(path) as temporary:
+            figure.savefig(temporary, format=suffix[1:], metadata=FORMATS[suffix])
+    except OSError as error:
+        raise ResourceError(f"out: '{path}' cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,173 @@
+"""The quantities on the axes of a figure: the columns that hold them, their words and their units."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from rayfl.config.registry import nearest
+from rayfl.engine.formatting import unit_of
+from rayfl.errors import ScenarioError
+from rayfl.runs.pictures import CLOCK, COSTS, Cost
+from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
+
+X = Literal["rounds", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"]
+"""Quantities for the x axis."""
+
+_EPSILONS = {
+    "client_epsilon": "client-level ε spent",
+    "epsilon": "example-level ε spent",
+}
+_COSTS = {cost.column: cost for cost in COSTS}
+_BY_X = {
+    "simulated_seconds": _COSTS[CLOCK],
+    "bytes": _COSTS["bytes"],
+    "transfers": Cost("transfers", "model transfers", ((1.0, ""),)),
+    "energy": _COSTS["energy_joules"],
+    "seconds": _COSTS[CLOCK]._replace(column="seconds", words="wall-clock time"),
+}
+_WORDS = {
+    "train_loss": "training loss",
+    "client_epsilon": _EPSILONS["client_epsilon"],
+    "epsilon": _EPSILONS["epsilon"],
+    "seconds": "wall-clock time in s",
+    "simulated_seconds": "simulated time in s",
+    "energy_joules": "energy of clients in J",
+}
+_ENDINGS = (
+    (re.compile(r"_lowest_(\d+)$"), ", worst \\1\N{NO-BREAK SPACE}% of clients"),
+    (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
+    (re.compile(r"_variance$"), ", variance over clients"),
+    (re.compile(r"_mean$"), ", mean over clients"),
+    (re.compile(r"_clients$"), ", number of clients"),
+)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """The quantity on an axis.
+
+    Attributes:
+        words: Its name, for a reader.
+        factor: Recorded values times this are in its unit.
+        unit: Symbol of the unit, or empty.
+    """
+
+    words: str
+    factor: float = 1.0
+    unit: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label of an axis: `Test accuracy (%)`."""
+        return self.words[:1].upper() + self.words[1:] + (f" ({self.unit})" if self.unit else "")
+
+    def within(self, joint: str) -> str:
+        """Its words and unit, joined, within a sentence: `test accuracy in %`."""
+        return self.words + (f"{joint}{self.unit}" if self.unit else "")
+
+
+def asked(metrics: str | Iterable[str]) -> list[str]:
+    """The metrics that a caller named, each once."""
+    return [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
+
+
+def default_metric(runs: Sequence[RecordedRun]) -> str:
+    """The column with the result of all runs.
+
+    Raises:
+        ScenarioError: They report different ones.
+    """
+    columns = list(dict.fromkeys(run.headline.reported for run in runs))
+    if len(columns) > 1:
+        named = " and ".join(f"'{column}'" for column in columns)
+        raise ScenarioError(f"metric: the runs are ranked by different metrics, {named}; name one that all report")
+    return columns[0]
+
+
+def quantity_of(runs: Sequence[RecordedRun], column: str) -> Quantity:
+    """A column of metrics.jsonl as the quantity of a y axis.
+
+    Raises:
+        ScenarioError: A run does not report it, or it is a share in one run and none in another.
+    """
+    for run in runs:
+        if column not in run.columns:
+            raise ScenarioError(f"metric: '{run.where}' does not report '{column}'; {nearest(column, run.columns)}")
+    quantities = list(dict.fromkeys(_metric(run, column) for run in runs))
+    if len(quantities) > 1:
+        units = " and ".join(f"in {quantity.unit}" if quantity.unit else "a plain number" for quantity in quantities)
+        raise ScenarioError(f"metric: '{column}' has different units among the runs ({units}); show them separately")
+    return quantities[0]
+
+
+def _metric(run: RecordedRun, column: str) -> Quantity:
+    words = _WORDS.get(column, "")
+    if not words:
+        stem, ending = column, ""
+        for pattern, text in _ENDINGS:
+            if match := pattern.search(column):
+                stem, ending = column[: match.start()], match.expand(text)
+                break
+        words = stem.replace("_", " ") + ending
+    return Quantity(words, *unit_of(column, run.headline))
+
+
+def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarray]]:
+    """The quantity of the x axis, and its values in every run.
+
+    Args:
+        runs: All that are drawn.
+        x: One of `X`.
+
+    Returns:
+        The quantity, and float64 [n] for each run, one for each evaluated round, in the unit of the quantity.
+
+    Raises:
+        ScenarioError: `x` is unknown, or some runs have not recorded it.
+    """
+    if x not in get_args(X):
+        raise ScenarioError(f"x: there is no axis '{x}'; {nearest(x, get_args(X))}")
+    if x == "rounds":
+        return Quantity("round"), [run.rounds.astype(np.float64) for run in runs]
+    if x == "updates":
+        return Quantity("client updates"), [_updates(run) for run in runs]
+    if x == "epsilon":
+        return _epsilon(runs)
+    cost = _BY_X[x]
+    found = [_recorded(run, cost.column, x) for run in runs]
+    most = max(float(np.nanmax(values, initial=0.0)) for values in found)
+    factor, unit = cost.unit_of(most)
+    return Quantity(cost.words, 1 / factor, unit), [values / factor for values in found]
+
+
+def _recorded(run: RecordedRun, column: str, x: str) -> np.ndarray:
+    values = run.columns.get(column)
+    if values is None or not np.isfinite(values).any():
+        raise ScenarioError(f"x: '{run.where}' has not recorded {x}; choose another axis, such as rounds")
+    return values
+
+
+def _epsilon(runs: Sequence[RecordedRun]) -> tuple[Quantity, list[np.ndarray]]:
+    kinds = [next((column for column in _EPSILONS if column in run.columns), "") for run in runs]
+    for run, kind in zip(runs, kinds, strict=True):
+        if not kind:
+            raise ScenarioError(f"x: '{run.where}' has not recorded epsilon; choose another axis, such as rounds")
+    if len(set(kinds)) > 1:
+        raise ScenarioError("x: epsilon is client-level in some runs and example-level in others; plot them separately")
+    return Quantity(_EPSILONS[kinds[0]]), [run.columns[kinds[0]] for run in runs]
+
+
+def _updates(run: RecordedRun) -> np.ndarray:
+    """Client updates up to every evaluated round, of phases whose cohorts have a given size."""
+    found = client_updates(run)
+    if found is None:
+        raise ScenarioError(
+            f"x: '{run.where}' has no cohorts of one size, so its client updates are not known; "
+            "choose another axis, such as rounds or transfers"
+        )
+    return found

@@ -1,0 +1,280 @@
+"""The records of a finished run, by column. Loads no PyTorch, and also reads records of older versions.
+
+And its client updates up to each evaluated round, computed from its scenario.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rayfl.config.loader import read_toml
+from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.rounds import PhaseSpan, phase_spans
+from rayfl.errors import DataError
+from rayfl.files import reading
+from rayfl.runs.digests import read_environment
+from rayfl.runs.folder import METRICS_FILE, SCENARIO_FILE
+from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.status import read_status
+from rayfl.studies.grid.schema import folder_name
+
+NO_METRICS = ("phase", "round", "round_in_phase")
+"""Columns of metrics.jsonl that identify a row."""
+
+_PLACE = re.compile(r"(.*) / ((?:(?! / ).)+) / seed \d+(?: / task \d+)?")
+"""The title of a cell of a grid, up to its row, and its column."""
+
+
+class DataNote(NamedTuple):
+    """The data of a run.
+
+    Attributes:
+        name: Of the data set.
+        source: `files`, `generated` or `arrays`; empty where old records do not say.
+    """
+
+    name: str
+    source: str
+
+    @property
+    def text(self) -> str:
+        """A few words for the line below a picture or table."""
+        sources = {
+            "files": "real files",
+            "generated": "generated, no real data",
+            "arrays": "arrays of the program",
+        }
+        return f"{self.name} ({sources.get(self.source, 'source not recorded')})"
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedRun:
+    """The records of one finished run.
+
+    Attributes:
+        where: Its folder, or the file that holds its rounds, for messages.
+        row: Label of its row, of a run of a grid; else the title of its scenario, or its name.
+        column: Label of its column; empty outside grids.
+        grid: Title of its grid; empty outside grids.
+        seed: Its seed.
+        task: Which of the grid's tasks, None where it has none.
+        rounds: int64 [n], the evaluated rounds, ascending.
+        phase_names: The phase of each of them.
+        columns: float64 [n] by column of metrics.jsonl; NaN where a value was not finite or not reported.
+        headline: The metric that ranks its rounds.
+        phases: In order; those whose rounds the records cannot tell are left out.
+        data: Its data.
+        scenario: Tables of its scenario.toml; empty where only its rounds were kept.
+        environment: Its environment.json; empty where there is none.
+    """
+
+    where: str
+    row: str
+    column: str
+    grid: str
+    seed: int
+    task: int | None
+    rounds: np.ndarray
+    phase_names: Sequence[str]
+    columns: Mapping[str, np.ndarray]
+    headline: Headline
+    phases: tuple[PhaseSpan, ...]
+    data: DataNote
+    scenario: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[int | None, int]:
+        """Task and seed, by which it is paired with runs of other groups."""
+        return self.task, self.seed
+
+    @cached_property
+    def ranked(self) -> np.ndarray:
+        """bool [n]: whether the headline metric ranks a round; False in phases with another task."""
+        return np.array([self.headline.ranks(name) for name in self.phase_names], bool)
+
+    def values(self, column: str) -> np.ndarray:
+        """float64 [n]: a column; of the headline metric, NaN in phases where it means something else."""
+        found = self.columns[column]
+        if column in (self.headline.column, self.headline.reported):
+            return np.where(self.ranked, found, np.nan)
+        return found
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a run has begun in a folder."""
+    return (folder / SCENARIO_FILE).is_file() or (folder / METRICS_FILE).is_file()
+
+
+def read_run(folder: Path, labels: tuple[str, str, str] | None = None) -> RecordedRun:
+    """Reads a run's folder.
+
+    Args:
+        folder: The run's; in a grid, or not.
+        labels: Title of its grid, row and column, where they are known; else they come from the scenario's title.
+
+    Raises:
+        DataError: The folder holds no run, the run has not finished, or it has no evaluated round.
+        ResourceError: Its records are damaged.
+    """
+    if not is_run(folder):
+        raise DataError(f"'{folder}' is not the folder of a run: it has no {METRICS_FILE}; name a folder below runs/")
+    status = read_status(folder)  # older records have none
+    if status is not None and status["status"] != "finished":
+        todo = "wait until it has" if status["status"] in ("running", "waiting") else f"go on: rayfl resume {folder}"
+        raise DataError(f"'{folder}': the run has not finished ({status['status']}); {todo}")
+    return read_so_far(folder, labels)
+
+
+def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> RecordedRun:
+    """Reads what a run has recorded up to now, whether it has finished or not; see `read_run`.
+
+    Raises:
+        DataError: The run has no evaluated round.
+        ResourceError: Its records are damaged.
+    """
+    scenario = dict(read_toml(folder / SCENARIO_FILE))
+    environment = read_environment(folder)
+    with reading(folder / METRICS_FILE, "as the metrics of a run"):
+        rows = sorted(read_rows(folder), key=lambda row: int(row["round"]))
+    if not rows:
+        raise DataError(f"'{folder}': {METRICS_FILE} has no evaluated round, so there is nothing to draw or compare")
+    with reading(folder, "as the records of a finished run"):
+        grid, row, column = labels or labels_of(folder, scenario)
+        data = environment.get("data", {})
+        return from_rows(
+            str(folder),
+            (grid, row, column),
+            int(scenario.get("seed", 0)),
+            task_of(folder),
+            rows,
+            Headline.from_record(environment["headline"]) if "headline" in environment else guessed_headline(rows),
+            phases=phase_spans(
+                (phase["name"], phase.get("schedule", "parallel"), phase["rounds"])
+                for phase in scenario.get("phases", [])
+            ),
+            data=DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", "")),
+            scenario=scenario,
+            environment=environment,
+        )
+
+
+def from_rows(
+    where: str,
+    labels: tuple[str, str, str],
+    seed: int,
+    task: int | None,
+    rows: Sequence[Mapping[str, Any]],
+    headline: Headline,
+    phases: tuple[PhaseSpan, ...],
+    data: DataNote,
+    scenario: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
+) -> RecordedRun:
+    """Builds a run from its rows of metrics, sorted by round; for the rest see `RecordedRun`."""
+    names = dict.fromkeys(name for row in rows for name in row if name not in NO_METRICS)
+    columns = {name: np.array([_number(row.get(name)) for row in rows], np.float64) for name in names}
+    grid, row, column = labels
+    return RecordedRun(
+        where,
+        row,
+        column,
+        grid,
+        seed,
+        task,
+        np.array([row["round"] for row in rows], np.int64),
+        tuple(str(row.get("phase", "")) for row in rows),
+        columns,
+        headline,
+        phases,
+        data,
+        scenario or {},
+        environment or {},
+    )
+
+
+def guessed_headline(rows: Sequence[Mapping[str, Any]]) -> Headline:
+    """The headline metric of old records, which do not name it: accuracy, else the loss."""
+    if any("test_accuracy" in row for row in rows):
+        return Headline()
+    return Headline("loss", higher_is_better=False, is_share=False)
+
+
+def labels_of(folder: Path, scenario: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Title of the grid, row and column of a run, from its title `GRID: ROW / COLUMN / seed 0`.
+
+    Outside a grid, the row is the run's title, and the others are empty.
+    """
+    title = str(scenario.get("title") or scenario.get("name", "run"))
+    if not (place := _PLACE.fullmatch(title)):
+        return "", title, ""
+    before, column = place.groups()
+    named = {part.casefold() for part in folder.absolute().parts[-4:-2]}
+    cuts = [cut.end() for cut in re.finditer(": ", before)]
+    # a title and a label may both hold a colon; the folder is named after the label
+    fitting = [cut for cut in cuts if folder_name(before[cut:]).casefold() in named]
+    cut = (fitting or cuts[-1:] or [0])[0]
+    return before[:cut].removesuffix(": "), before[cut:], column
+
+
+def task_of(folder: Path) -> int | None:
+    """The task in the name of a run's folder; None if it has none."""
+    number = folder.name.removeprefix("task_")
+    return int(number) if number != folder.name and number.isdecimal() else None
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else float("nan")
+
+
+def client_updates(run: RecordedRun) -> np.ndarray | None:
+    """Client updates up to each evaluated round.
+
+    They are known only if cohorts have a fixed size and each of their clients trains once: in parallel phases and
+    relays without [participation] and over-selection. Under `local.dp.max_epsilon`, clients whose budget is spent are
+    left out, so the count is not known either.
+
+    Returns:
+        float64 [n]; None if the scenario does not tell.
+    """
+    phases = run.scenario.get("phases", [])
+    clients = run.environment.get("data", {}).get("clients", run.scenario.get("data", {}).get("clients"))
+    if not phases or run.scenario.get("participation"):
+        return None
+    per_round: list[np.ndarray] = []
+    for phase in phases:
+        sizes = _sizes(phase, clients)
+        if sizes is None:
+            return None
+        per_round.append(sizes)
+    total = np.cumsum(np.concatenate(per_round))
+    if run.rounds[-1] > len(total):
+        return None
+    updates: np.ndarray = total[run.rounds - 1].astype(np.float64)
+    return updates
+
+
+def _sizes(phase: Mapping[str, Any], clients: int | None) -> np.ndarray | None:
+    """The cohort sizes of a phase's rounds."""
+    rounds, cohort = phase["rounds"], phase.get("cohort")
+    if phase.get("local", {}).get("dp", {}).get("max_epsilon") is not None:
+        return None
+    if phase.get("schedule", "parallel") not in ("parallel", "relay") or phase.get("over_selection", 1) != 1:
+        return None
+    match cohort:
+        case int(size) | {"by_size": int(size)}:
+            return np.full(rounds, size)
+        case float(share) if clients is not None:
+            return np.full(rounds, max(1, math.floor(share * clients + 1e-9)))
+        case {"explicit": lists}:
+            return np.array([len(lists[place % len(lists)]) for place in range(rounds)], np.int64)
+        case _:
+            return None

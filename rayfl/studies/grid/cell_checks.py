@@ -1,0 +1,101 @@
+"""Validates all cells of a grid against their data and networks, before the first run."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics
+from rayfl.config.registry import nearest
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.data.store import ShardStore
+from rayfl.engine.columns import columns_of
+from rayfl.engine.job import Job
+from rayfl.engine.plan.cohort import check_cohort
+from rayfl.engine.plan.requirements import check_requirements
+from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.runs.initial_weights import check_start, first_model
+from rayfl.runs.preparation import prepare
+from rayfl.runs.resolution import resolve
+from rayfl.studies.grid.cells import Cell
+
+KEPT = 4
+"""Number of data sets with networks in memory at once."""
+
+
+def check_cells(cells: Iterable[Cell], data_dir: Path, figures: Sequence[str] = ()) -> None:
+    """Checks the first cell of every row and column, and the scenarios that it starts from, as a run would.
+
+    Cells that differ only in seed and task also differ only in random draws, which the checks do not depend on.
+
+    Args:
+        cells: The cells to be run.
+        data_dir: The folder of real data.
+        figures: Columns that the grid shows.
+
+    Raises:
+        RayflError: A run will have no such column, or any error that the run of a cell would raise before its first
+            round; names the cell.
+    """
+    prepared = _Prepared(data_dir)
+    first: dict[tuple[str, str], Cell] = {}
+    for cell in cells:
+        first.setdefault((cell.row, cell.column), cell)
+    for cell in first.values():
+        try:
+            job, model = prepared.checked(cell.scenario)
+            _check_columns(resolve(cell.scenario), job.result.store, figures)
+            if cell.scenario.start is not None:
+                check_start(cell.scenario.start, first_model(job, model), prepared.checked)
+        except RayflError as error:
+            raise type(error)(f"{cell}: {error}") from error
+
+
+def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]) -> None:
+    """Checks the columns of metrics.jsonl that the grid and the scenario's callbacks name."""
+    check_ranking_metrics(build_callbacks(scenario), scenario, store, "callbacks.{}")
+    known = columns_of(scenario, scenario.phases[-1], store)
+    for name in figures:
+        if known is not None and name not in known:
+            raise ScenarioError(f"figures: no column of metrics.jsonl is called '{name}'; {nearest(name, known)}")
+
+
+class _Prepared:
+    """Prepares scenarios with the same data and network, which differ only in their phases, once.
+
+    If a phase has its own task, network or metrics, all phases must be equal to share a preparation.
+    """
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._kept: OrderedDict[str, tuple[Job, FlatModel]] = OrderedDict()
+
+    def checked(self, scenario: Scenario) -> tuple[Job, FlatModel]:
+        """Checks a scenario; may return the job of another one with the same data and network.
+
+        Raises:
+            RayflError: The scenario is wrong.
+        """
+        scenario = resolve(scenario)
+        alike = not any(phase.task or phase.model or phase.metrics is not None for phase in scenario.phases)
+        tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start", "callbacks"})
+        key = json.dumps({**tables, "phases": "any" if alike else tables["phases"]}, sort_keys=True)
+        if key not in self._kept:
+            self._kept[key] = prepare(scenario, self._data_dir)
+            if len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+        self._kept.move_to_end(key)
+        job, model = self._kept[key]
+        if not alike:
+            return job, model
+        store, phases = job.result.store, len(scenario.phases)
+        check_scenario(scenario)
+        for phase in scenario.phases:
+            check_cohort(phase, f"phases.{phase.name}", store.num_clients)
+        check_requirements(scenario, [model.module] * phases, [job.result] * phases)
+        return job, model

@@ -1,0 +1,289 @@
+"""Runs the cells of a grid: their order, which run has begun in a cell's folder, and how each ended.
+
+Scenarios that cells start from: the first cell that requires one runs it, and the others reuse its model. A cell
+continues only the same run that has begun in its folder.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
+from rayfl.config.scenario import Scenario
+from rayfl.console import log_console
+from rayfl.durable import write_json
+from rayfl.errors import RayflError, ResourceError
+from rayfl.passwords import without_passwords
+from rayfl.privacy.release_ledger import LEDGER_FILE
+from rayfl.runs.start_chain import Starting, starts_of
+from rayfl.runs.status import Status, readable_status
+from rayfl.studies.grid.cells import MARKER, Cell, device_of_hosts
+from rayfl.wording import one_line
+
+BEGUN = "begun.json"
+
+
+def begin(cell: Cell) -> None:
+    """Records that a run of this cell begins in its folder."""
+    write_json(cell.folder / BEGUN, _what(cell))
+
+
+def has_begun(cell: Cell) -> bool:
+    """Whether a run with the scenario, starts, weights, code and device of this cell has begun in its folder."""
+    try:
+        return bool(json.loads((cell.folder / BEGUN).read_text(encoding="utf-8")) == _what(cell))
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def goes_on(cell: Cell) -> bool:
+    """Whether such a run has a checkpoint to continue from."""
+    if not has_begun(cell):
+        return False
+    from rayfl.runs.checkpoints import Checkpoints  # loads PyTorch
+
+    return Checkpoints(cell.folder, 1).any()
+
+
+def clear(cell: Cell, but: str) -> None:
+    """Clears the folder of a cell for a new run; a run with a release ledger is moved beside the folder instead.
+
+    Args:
+        cell: The cell.
+        but: The name of a file that stays.
+
+    Raises:
+        ResourceError: Something cannot be removed.
+    """
+    from rayfl.runs.resume import making_way, move_aside  # loads PyTorch
+
+    if (cell.folder / LEDGER_FILE).exists():
+        move_aside(cell.folder, but)
+        return
+    with making_way(cell.folder):
+        for path in cell.folder.iterdir():
+            if path.name == but:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+def _what(cell: Cell) -> dict[str, object]:
+    return {**cell.identity, "code": dict(cell.code), "device": cell.device}
+
+
+def in_order(scenarios: Sequence[Scenario], made: Iterable[Scenario] = ()) -> list[tuple[int, float]]:
+    """Orders scenarios such that few wait for a start that another one is running.
+
+    The first scenario of every start comes before all others. Within both groups the longest come first; among equally
+    long ones, those whose start began first.
+
+    Args:
+        scenarios: The scenarios to be run.
+        made: Scenarios that have been run, so their starts exist.
+
+    Returns:
+        Positions in `scenarios`, each with its client updates (see `client_updates`), including those of the starts
+        that it runs.
+    """
+    chains: dict[str, list[Starting]] = {}
+    links = [_chain(scenario, chains) for scenario in scenarios]
+    seen = {link.key for scenario in made for link in _chain(scenario, chains)}
+    first: list[tuple[int, float]] = []
+    others: list[tuple[int, float]] = []
+    for index, scenario in enumerate(scenarios):
+        new = {link.key: link.scenario for link in links[index] if link.key not in seen}
+        seen |= set(new)
+        work = client_updates(scenario) + sum(map(client_updates, new.values()))
+        (first if new else others).append((index, work))
+    first.sort(key=lambda planned: -planned[1])
+    began = {links[index][0].key: position for position, (index, _) in enumerate(first)}
+    others.sort(key=lambda planned: (-planned[1], began.get(links[planned[0]][0].key, 0) if links[planned[0]] else 0))
+    return [*first, *others]
+
+
+def client_updates(scenario: Scenario) -> float:
+    """Returns the approximate number of client updates of a run: its cost relative to similar runs."""
+    clients = scenario.data.clients or 1
+    return sum(phase.rounds * _cohort_size(phase.settings.cohort, clients) for phase in scenario.phases)
+
+
+def _chain(scenario: Scenario, known: dict[str, list[Starting]]) -> list[Starting]:
+    if scenario.start is None or scenario.start.scenario is None:
+        return []
+    key = scenario.start.model_dump_json()
+    if key not in known:
+        known[key] = list(starts_of(scenario.start))
+    return known[key]
+
+
+def _cohort_size(cohort: Cohort | Pooled, clients: int) -> float:
+    match cohort:
+        case Bernoulli(bernoulli=share) | float(share):
+            return share * clients
+        case Explicit(explicit=lists):
+            return sum(map(len, lists)) / len(lists)
+        case BySize(by_size=number) | int(number):
+            return number
+        case Pooled():
+            return clients
+        case BySampler():  # unknown before it draws
+            return clients
+
+
+LOG = "run.log"
+LOCK = ".lock"
+
+
+class Outcome(NamedTuple):
+    """A cell that was run; `error` is the reason of a failure in one line, or None."""
+
+    cell: Cell
+    error: str | None
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Locks the folder of a grid within the block: two processes would restart each other's runs.
+
+    Args:
+        folder: The folder of the grid, which exists.
+
+    Raises:
+        ResourceError: Another process holds the lock, or the file system does not support locks.
+    """
+    with (folder / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResourceError(
+                f"another process is running this grid in '{folder}': wait for it, or choose another folder with --out"
+            ) from None
+        except OSError as error:
+            raise ResourceError(
+                f"cannot lock '{folder}': {error.strerror}; choose a folder on another file system with --out"
+            ) from error
+        yield
+
+
+def run_cell(cell: Cell, data_dir: Path) -> str | None:
+    """Runs one cell in this process; its output goes to its log.
+
+    If a run of this cell was interrupted, or its worker died, it continues from its last checkpoint.
+
+    Args:
+        cell: The cell; files of other runs in its folder are removed.
+        data_dir: The folder of real data.
+
+    Returns:
+        None, or the reason of a failure in one line; status.json has it too, and the log has the whole error.
+    """
+    from rayfl.runs.resume import How, run_in_place
+    from rayfl.runs.run_lock import HeldError
+    from rayfl.runs.session import run  # loads PyTorch
+
+    # only a folder that the user named must exist, and the command line has checked it
+    given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
+
+    def carry_out(how: How) -> None:
+        where: Any = {"resume": cell.folder}
+        if how == "begin":
+            where = {"folder": cell.folder}
+            begin(cell)
+        run(cell.scenario, backend="inline", data_dir=given, starts=cell.starts, console=console, **where)
+
+    def say(text: str) -> None:
+        console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    if not same:
+        (cell.folder / LOG).unlink(missing_ok=True)
+    console = log_console(cell.folder / LOG)
+    try:
+        run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
+    except Exception as error:  # a failed cell must not stop the others
+        said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+        console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
+        if not isinstance(error, HeldError):
+            _keep_failure(cell, error)
+        return one_line(error)
+    write_json(cell.folder / MARKER, cell.identity | {"device": device_of_hosts(cell.folder)})
+    return None
+
+
+def _keep_failure(cell: Cell, error: Exception) -> None:
+    """Writes the failure to status.json if the run could not: it had not begun, or its worker died."""
+    status = readable_status(cell.folder)
+    if status is None or status["status"] != "failed":
+        cell.folder.mkdir(parents=True, exist_ok=True)
+        Status(cell.folder, sum(phase.rounds for phase in cell.scenario.phases)).ended_early(error)
+
+
+def run_cells(
+    cells: Sequence[Cell], backend: Literal["ray", "inline"], address: str | None, data_dir: Path, folder: Path
+) -> Iterator[Outcome | int]:
+    """Runs cells in the given order.
+
+    Args:
+        cells: The cells to run.
+        backend: `inline` for one after another in this process, `ray` for in parallel on a cluster.
+        address: Address of the cluster; see `rayfl.run`.
+        data_dir: The folder of real data. If it exists, every node of the cluster must be able to access it.
+        folder: The folder of the grid. Every node of the cluster must be able to access it.
+
+    Yields:
+        The outcome of each cell as soon as it ends; in between, the number of running cells.
+
+    Raises:
+        ResourceError: There is no cluster, a cell does not fit into it, or a node cannot access a folder.
+    """
+    if backend == "inline":
+        for cell in cells:
+            yield 1
+            yield Outcome(cell, run_cell(cell, data_dir))
+        return
+    from rayfl.backends.ray.placement import resources_of
+    from rayfl.backends.ray.tasks import Task, run_tasks
+
+    waiting = dict(enumerate(map(_log_time, cells)))
+    tasks = [Task((cell, data_dir), resources_of(cell.scenario)) for cell in cells]
+    with closing(run_tasks(run_cell, tasks, address, folder, data_dir)) as results:
+        for result in results:
+            if result is not None:
+                del waiting[result.task]
+                cell, failure = cells[result.task], result.value
+                if isinstance(failure, Exception):  # Ray lost the worker, so nothing has written the failure
+                    _keep_failure(cell, failure)
+                    failure = one_line(failure)
+                yield Outcome(cell, failure)
+            yield sum(_log_time(cells[index]) != before for index, before in waiting.items())
+
+
+def planned(cells: Sequence[Cell], finished: Iterable[Cell] = ()) -> dict[Cell, float]:
+    """Returns cells in the order to run them, each with its approximate number of client updates.
+
+    The first cell of every start that has not run yet comes first, and its client updates include those of the start.
+
+    Args:
+        cells: The cells to be run.
+        finished: Cells that have been run, and with them their starts.
+    """
+    order = in_order([cell.scenario for cell in cells], [cell.scenario for cell in finished])
+    return {cells[index]: work for index, work in order}
+
+
+def _log_time(cell: Cell) -> int | None:
+    """Time of the last write to its log, by an earlier run or this one."""
+    try:
+        return (cell.folder / LOG).stat().st_mtime_ns
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,278 @@
+"""`rayfl.grid`: runs the remaining cells of a grid, and makes its tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.text import Text
+
+from rayfl import __version__
+from rayfl.config.loader import Overrides, override_pairs
+from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.data.files import data_folder
+from rayfl.engine.formatting import duration, percent
+from rayfl.errors import ScenarioError
+from rayfl.remote_folder import local
+from rayfl.runs.digests import recorded
+from rayfl.runs.folder import check_writable
+from rayfl.runs.session import check_backend
+from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
+from rayfl.studies.grid.cells import Cell, cells_of, check_data_unchanged, check_same_data
+from rayfl.studies.grid.progress import GridProgress
+from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
+from rayfl.studies.grid.schema import Grid, load_grid
+from rayfl.studies.grid.table import GridTable
+
+AT_URI = (
+    "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "
+    "every node can access"
+)
+
+
+@dataclass(frozen=True)
+class GridResult:
+    """The result of a grid; a notebook shows its tables.
+
+    Attributes:
+        grid: The grid.
+        directory: The folder with its tables and runs.
+        failed: The cells that failed in this call, each with the reason in one line.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> tables = {
+        ...     "name": "one_cell",
+        ...     "scenario": "femnist_fedavg",
+        ...     "rows": {"FedAvg": {}},
+        ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
+        ... }
+        >>> short = {"phases.federated.rounds": 1}
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result
+        <GridResult one_cell: 1 runs, in ...>
+        >>> result.table["row"].to_pylist(), list(result.failed)
+        (['FedAvg'], [])
+    """
+
+    grid: Grid
+    directory: Path
+    failed: Sequence[Outcome]
+    _table: GridTable
+
+    @property
+    def table(self) -> pa.Table:
+        """One row per run, with the columns of `rayfl.studies.grid.table.RUNS` and the figures of the grid."""
+        return pq.read_table(self.directory / "table.parquet")
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        return f"<GridResult {self.grid.name}: {len(self.table)} runs{failed}, in {self.directory}>"
+
+    def _repr_markdown_(self) -> str:
+        return self._table.page(all_runs=False).markdown()
+
+
+def grid(
+    grid: str | Path | Mapping[str, Any],
+    *,
+    overrides: Overrides = (),
+    quick: bool = False,
+    only: Sequence[str] = (),
+    seeds: Collection[int] = (),
+    tasks: Collection[int] = (),
+    backend: Literal["ray", "inline"] = "ray",
+    address: str | None = None,
+    out: str | Path = "runs",
+    data_dir: str | Path | None = None,
+    table_only: bool = False,
+    console: Console | None = None,
+) -> GridResult:
+    """Runs the unfinished cells of a grid side by side, and writes its tables.
+
+    Call it again, also after an interruption, to run the remaining cells; interrupted cells continue from their last
+    checkpoints. A cell that fails does not stop the others.
+
+    Args:
+        grid: A name, the path of a TOML file, or its tables, such as
+            `{"scenario": "femnist_fedavg", "rows": {...}, "columns": {...}}`; tables may have a `name` for the folder.
+        overrides: Overrides of all cells, as for `rayfl.run`; those of rows and columns take precedence.
+        quick: Applies the [quick] tables of the scenario and of the grid.
+        only: Cells to run, as `"row/column"`, where `*` matches any; by default all.
+        seeds: Seeds to run; by default all.
+        tasks: Tasks to run; by default all.
+        backend: `ray`, or `inline`: one cell after another in this process.
+        address: As for `rayfl.run`.
+        out: The grid's folder is created in this one.
+        data_dir: As for `rayfl.run`.
+        table_only: Runs nothing; makes the tables of the finished cells.
+        console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
+
+    Raises:
+        ScenarioError: A cell is wrong, or was finished with another scenario; raised before the first run.
+        DataError: The data of a cell is missing or wrong; raised before the first run.
+        ResourceError: No cluster answers, or another process is running this grid.
+
+    Example:
+        Two algorithms, one column, in this process; `rayfl.grid("cyclicfl_table_2")` runs a paper's table on Ray:
+
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> tables = {
+        ...     "name": "two_algorithms",
+        ...     "scenario": "femnist_fedavg",
+        ...     "rows": {"FedAvg": {}, "FedProx": {"phases": {"federated": {"algorithm": "fedprox"}}}},
+        ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
+        ... }
+        >>> short = {"phases.federated.rounds": 1}
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result.table["row"].to_pylist()
+        ['FedAvg', 'FedProx']
+    """
+    check_backend(backend, address)
+    if table_only and (only or seeds or tasks):
+        raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
+    console, data = console or Console(), data_folder(data_dir).absolute()
+    loaded, given = load_grid(grid), override_pairs(overrides)
+    # absolute paths, since a connection to Ray may change the working directory
+    place = local(out, "out", AT_URI)
+    cells = cells_of(loaded, place, given, quick)
+    folder = place / loaded.name
+    check_writable(folder)
+    chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
+    changes = [*(["--quick"] if quick else []), *_changes(given)]
+    with nullcontext() if table_only else alone_in(folder):
+        return _run_left(loaded, cells, chosen, changes, folder, data, backend, address, console)
+
+
+def _run_left(
+    grid: Grid,
+    cells: Sequence[Cell],
+    chosen: Sequence[Cell],
+    changes: Sequence[str],
+    folder: Path,
+    data_dir: Path,
+    backend: Literal["ray", "inline"],
+    address: str | None,
+    console: Console,
+) -> GridResult:
+    finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
+    runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
+    check_same_data(finished)
+    going_on = sum(goes_on(cell) for cell in chosen if cell not in finished)
+    _announce(console, grid, cells, len(finished), going_on, folder)
+    if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
+        said = (
+            f"warning: finished runs used rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
+            "whose results may differ; choose another folder with --out to run all cells with this version"
+        )
+        console.print(Text(said, style="yellow"), soft_wrap=True)
+    failed: list[Outcome] = []
+    left = planned([cell for cell in chosen if cell not in finished], finished)
+    if left:
+        from rayfl.studies.grid.cell_checks import check_cells
+
+        check_cells([cell for cell in cells if cell in left], data_dir, grid.figures)
+        check_data_unchanged(finished, left, data_dir)
+    with GridProgress(len(left), sum(left.values()), console) as progress:
+        _write_table(grid, cells, runs, changes, folder)
+        for event in run_cells(list(left), backend, address, data_dir, folder) if left else ():
+            if isinstance(event, int):
+                progress.running(event)
+                continue
+            cell, work = event.cell, left[event.cell]
+            if event.error is not None:
+                failed.append(event)
+                failure = _read_failure(cell)
+                progress.failed(str(cell), work, event.error, failure is not None and failure.status == "diverged")
+                if failure is not None:
+                    runs[cell] = failure
+            else:
+                cell.finished()  # raises if the user's code has changed meanwhile
+                runs[cell] = finished[cell] = run = _read(grid, cell)
+                progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
+                check_same_data(finished)
+            _write_table(grid, cells, runs, changes, folder)
+    table = _write_table(grid, cells, runs, changes, folder)
+    table.show(console)
+    if grid.figures:
+        from rayfl.studies.grid.pictures import draw
+
+        draw(grid, table, runs, folder, console)
+    console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
+    return GridResult(grid, folder, failed, table)
+
+
+def _read(grid: Grid, cell: Cell) -> FinishedRun:
+    row, column, seed, task = cell.place
+    return FinishedRun.read(row, column, seed, cell.folder, task, grid.figures)
+
+
+def _read_failure(cell: Cell) -> FailedRun | None:
+    row, column, seed, task = cell.place
+    return FailedRun.read(row, column, seed, cell.folder, task)
+
+
+def _chosen(
+    grid: Grid, cells: Sequence[Cell], only: Sequence[str], seeds: Collection[int], tasks: Collection[int]
+) -> list[Cell]:
+    number = grid.tasks or 0
+    if strange := set(seeds) - set(grid.seeds):
+        raise ScenarioError(f"this grid has no seed {min(strange)}; its seeds are {list(grid.seeds)}")
+    if tasks and not number:
+        raise ScenarioError("this grid has no tasks; leave out the choice of tasks")
+    if strange := set(tasks) - set(range(number)):
+        raise ScenarioError(f"this grid has no task {min(strange)}; its tasks are 0 to {number - 1}")
+    try:
+        labels = grid.choose(only or ("*/*",), "only")
+    except ValueError as error:
+        raise ScenarioError(str(error)) from None
+    return [
+        cell
+        for cell in cells
+        if (cell.row, cell.column) in labels
+        and (not seeds or cell.place.seed in seeds)
+        and (not tasks or cell.place.task in tasks)
+    ]
+
+
+def _changes(overrides: Sequence[tuple[str, Any]]) -> list[str]:
+    """The overrides that can change results, as text."""
+    return [f"{key}={value}" for key, value in overrides if re.split("[.]", key)[0].strip() not in CHANGES_NO_RESULT]
+
+
+def _write_table(
+    grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
+) -> GridTable:
+    """Writes the table. Called after every run, so that an interrupted grid has one too."""
+    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
+    table.write(folder)
+    return table
+
+
+def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, going_on: int, folder: Path) -> None:
+    skipped = len(grid.choose(grid.skip, "skip"))
+    each = _counted(len(grid.seeds), "seed")
+    each = each if grid.tasks is None else f"{_counted(grid.tasks, 'task')} and {each}"
+    interrupted = f", {going_on} to resume from a checkpoint" if going_on else ""
+    size = f"{_counted(len(grid.rows), 'row')} × {_counted(len(grid.columns), 'column')}"
+    lines = [
+        f"{grid.title or grid.name} (grid {grid.name})",
+        f"cells    {size}{f', {skipped} skipped' if skipped else ''}",
+        f"runs     {len(cells)}, with {each} per cell; {finished} finished already{interrupted}",
+        f"records  {folder}",
+    ]
+    for number, line in enumerate(lines):
+        console.print(line, style="" if number else "bold", highlight=False, markup=False, soft_wrap=True)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,0 +1,221 @@
+"""The pictures next to the tables of a grid: the tables, and a histogram of clients' scores by starting point.
+
+The histogram is like Figure 2 of the CoPreFL paper.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+from rich.console import Console
+from rich.text import Text
+
+from rayfl.data.sources.stand_in import GENERATED_DATA
+from rayfl.engine.plan.headline import Headline
+from rayfl.errors import ResourceError
+from rayfl.files import reading
+from rayfl.runs.pictures import DRAWING
+from rayfl.studies.grid.cells import Cell
+from rayfl.studies.grid.results import CellRun, FinishedRun
+from rayfl.studies.grid.schema import Grid
+from rayfl.studies.grid.table import GridTable
+from rayfl.studies.grid.table_picture import HIGHLIGHT, draw_tables, save
+from rayfl.wording import one_line
+
+SETS = ("client_test", "test")
+"""If clients hold out some of their training samples for testing, scores are on those."""
+
+
+def client_scores(folder: Path, headline: Headline) -> list[float | None]:
+    """Reads the headline metric of every client on its own test samples in the last evaluated round.
+
+    Args:
+        folder: The folder of the run.
+        headline: The headline metric of the run.
+
+    Returns:
+        One score per client, None where its labels leave the metric undefined; empty if the run recorded no scores of
+        single clients (`evaluation.per_client`).
+
+    Raises:
+        ResourceError: The file is damaged.
+    """
+    path = folder / "clients.parquet"
+    if not path.exists():
+        return []
+    with reading(path, "as Parquet", ResourceError):
+        if headline.metric not in pq.read_schema(path).names:
+            return []
+        table = pq.read_table(path, columns=["round", "set", headline.metric])
+    for name in SETS:
+        of_set = table.filter(pc.equal(table["set"], name))
+        if len(of_set):
+            last = of_set.filter(pc.equal(of_set["round"], pc.max(of_set["round"])))
+            found: list[float | None] = last[headline.metric].to_pylist()
+            return found
+    return []
+
+
+COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
+BINS = 20
+TOGETHER = 5
+"""Up to this many rows share a panel."""
+WIDE = 4
+"""Panels side by side."""
+
+
+def draw_histogram(
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    headline: Headline,
+    title: str,
+    generated: bool,
+    path: Path,
+    reference: str | None = None,
+) -> None:
+    """Writes the distribution of clients' scores, a panel for each column, as `path` with the suffixes .png and .pdf.
+
+    Args:
+        scores: Scores of all clients in all runs of a cell, by column and row.
+        headline: The metric.
+        title: Title above the picture.
+        generated: Whether the data was generated; a note below the picture then says so.
+        path: A path without a suffix.
+        reference: The row to highlight.
+    """
+    with DRAWING:
+        save(_histogram(scores, headline, title, generated, reference), path)
+
+
+def _histogram(
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    headline: Headline,
+    title: str,
+    generated: bool,
+    reference: str | None,
+) -> Figure:
+    shown = [panel for column, by_row in scores.items() for panel in panels(column, by_row, reference)]
+    wide = min(len(shown), WIDE)
+    lines = math.ceil(len(shown) / wide)
+    width = max(6.4, (4.6 if lines == 1 else 3.2) * wide)
+    figure = Figure(figsize=(width, 4.4 if lines == 1 else 2.5 * lines), dpi=150, layout="constrained")
+    axes = figure.subplots(lines, wide, squeeze=False, sharex=True, sharey=True)
+    everything = [score for rows in scores.values() for of_row in rows.values() for score in of_row]
+    edges = np.linspace(*((0.0, 1.0) if headline.is_share else (min(everything), max(everything))), BINS + 1)
+    for panel, (name, by_row) in zip(axes.flat, shown, strict=False):
+        colours = iter(COLOURS)
+        for row, of_row in by_row.items():
+            values = np.asarray(of_row)
+            label = f"{row}: {headline.text(values.mean())} ± {headline.text(values.std())}"
+            colour = HIGHLIGHT if row == reference else next(colours)
+            _draw(panel, values, edges, label, colour, filled=row == reference)
+        panel.set_title(name, fontsize=10, parse_math=False)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.set_axisbelow(True)
+        panel.grid(axis="y", color="#dddddd", linewidth=0.6)
+        for text in panel.legend(loc="best", fontsize=8 if lines == 1 else 6.5, framealpha=0.9).get_texts():
+            text.set_parse_math(False)
+    for panel in axes.flat[len(shown) :]:
+        panel.set_axis_off()
+    if headline.is_share:
+        axes[0, 0].xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+    axes[0, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
+    axis = f"client's {headline.metric.replace('_', ' ')}"
+    figure.supxlabel(f"{axis} ({GENERATED_DATA.lower()})" if generated else axis, fontsize=9 if generated else 10)
+    figure.supylabel("share of clients", fontsize=10)
+    figure.suptitle(textwrap.fill(title, round(10.5 * width)), fontsize=12, fontweight="bold", parse_math=False)
+    return figure
+
+
+def panels(
+    column: str, by_row: Mapping[str, Sequence[float]], reference: str | None
+) -> Iterator[tuple[str, Mapping[str, Sequence[float]]]]:
+    """Panels for a column: one with all rows, or, if too many would overlap, one for each row next to the reference.
+
+    Args:
+        column: A column of the grid.
+        by_row: Clients' scores by row.
+        reference: The row to show next to each of the others; without one, each row is alone.
+
+    Yields:
+        The title of the panel, and its scores by row.
+    """
+    if len(by_row) <= TOGETHER:
+        yield column, by_row
+        return
+    for row in by_row:
+        if row != reference:
+            yield f"{column}: {row}", {name: by_row[name] for name in by_row if name in (reference, row)}
+
+
+def _draw(axes: Axes, values: np.ndarray, edges: np.ndarray, label: str, colour: str, filled: bool) -> None:
+    shares = np.histogram(values, edges)[0] / len(values)
+    axes.stairs(shares, edges, color=colour, linewidth=1.6, label=label)
+    if filled:
+        axes.stairs(shares, edges, color=colour, alpha=0.15, fill=True)
+
+
+_NO_SCORES = "the runs recorded no scores of single clients (evaluation.per_client)"
+
+
+def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Path, console: Console) -> None:
+    """Draws table.png and clients.png, and both as PDF, for a grid with figures.
+
+    If drawing fails, it prints a warning: the records of the grid are complete without pictures.
+
+    Args:
+        grid: The grid.
+        table: Its tables.
+        runs: Runs that finished or failed.
+        folder: The folder of the grid.
+        console: Where warnings are printed.
+    """
+    finished = {cell: run for cell, run in runs.items() if isinstance(run, FinishedRun)}
+    if not grid.figures or not finished:
+        return
+    try:
+        page = table.page()
+        draw_tables(replace(page, tables=page.tables[len(grid.metrics) :]), folder / "table")
+        _draw_clients(grid, finished, folder, console)
+    except Exception as error:  # matplotlib and the fonts of a machine may raise anything
+        _warn(console, f"could not draw the pictures of the grid: {one_line(error)}")
+
+
+def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path, console: Console) -> None:
+    scores: dict[str, dict[str, list[float]]] = {}
+    clients = 0
+    for cell, run in finished.items():
+        found = client_scores(cell.folder, run.headline)
+        clients += len(found)
+        if defined := [score for score in found if score is not None]:
+            scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(defined)
+    if not scores:
+        why = "the labels of every client leave the metric undefined" if clients else _NO_SCORES
+        _warn(console, f"no histogram of clients: {why}")
+        return
+    drawn = sum(len(found) for by_row in scores.values() for found in by_row.values())
+    which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
+    runs = list(finished.values())
+    tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))
+    repeated = f"{f'{len(tasks)} tasks, ' if grid.tasks else ''}{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
+    draw_histogram(
+        scores,
+        runs[0].headline,
+        f"{grid.title or grid.name}: {which} ({repeated})",
+        any(run.data_source == "generated" for run in runs),
+        folder / "clients",
+        grid.reference,
+    )
+
+
+def _warn(console: Console, text: str) -> None:
+    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

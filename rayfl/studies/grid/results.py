@@ -1,0 +1,258 @@
+"""Results of the runs of a grid: figures of those that finished, and reasons of those that failed.
+
+And of repeated runs of a cell, over tasks and seeds: means, and paired differences to another cell.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from rayfl.config.registry import nearest
+from rayfl.engine.formatting import unit_of
+from rayfl.engine.plan.headline import Headline
+from rayfl.errors import ResourceError, ScenarioError
+from rayfl.files import read_json_object, reading
+from rayfl.runs.folder import ENVIRONMENT_FILE
+from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.status import readable_status
+
+TAIL = 5
+"""`mean_last_5` averages this many evaluated rounds: under skewed partitions, single rounds fluctuate."""
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """The figures of a finished run.
+
+    Attributes:
+        row: Label of its row in the grid.
+        column: Label of its column.
+        seed: Its seed.
+        headline: The metric that ranks rounds; shares are in percent.
+        best: The headline metric on the test samples in the best evaluated round, which is chosen on validation samples
+            if there are any.
+        best_round: The first round that reached it.
+        last: The value after the last round.
+        mean_last_5: The mean over the last `TAIL` evaluated rounds.
+        rounds: The last evaluated round.
+        test_loss: The test loss after the last round, None if it was not finite.
+        seconds: Time from the first round to the last.
+        data: Name of the data set.
+        data_source: Origin of the data: `files`, `generated` or `arrays`.
+        data_description: Description of the data.
+        data_digests: SHA-256 of the files that were read, or else of all samples; empty in old records.
+        data_of_files: Whether files were read.
+        task: Its task, None in a grid without tasks.
+        figures: Figures of the grid in the last evaluated round, by column, in the units of `unit_of`.
+    """
+
+    row: str
+    column: str
+    seed: int
+    headline: Headline
+    best: float
+    best_round: int
+    last: float
+    mean_last_5: float
+    rounds: int
+    test_loss: float | None
+    seconds: float
+    data: str
+    data_source: str
+    data_description: str
+    data_digests: tuple[str, ...]
+    data_of_files: bool = True
+    task: int | None = None
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, row: str, column: str, seed: int, folder: Path, task: int | None = None, figures: Sequence[str] = ()
+    ) -> FinishedRun:
+        """Reads the records in a run's folder.
+
+        Raises:
+            ScenarioError: The records have no column for a figure.
+            ResourceError: The records are damaged.
+        """
+        with reading(folder, "as the records of a finished run", ResourceError):
+            return cls._read(row, column, seed, folder, task, figures)
+
+    @classmethod
+    def _read(
+        cls, row: str, column: str, seed: int, folder: Path, task: int | None, figures: Sequence[str]
+    ) -> FinishedRun:
+        lines = sorted(read_rows(folder), key=lambda line: line["round"])
+        environment = read_json_object(folder / ENVIRONMENT_FILE, ResourceError)
+        data, headline = environment["data"], Headline.from_record(environment["headline"])
+        digests = [file["sha256"] for file in data["files"]]
+        ranked = [line for line in lines if headline.ranks(line["phase"])]
+        best = headline.best([_number(line[headline.column]) for line in ranked])
+        scores = [_number(line[headline.reported]) for line in ranked]
+        scale = 100 if headline.is_share else 1
+        return cls(
+            row,
+            column,
+            seed,
+            headline=headline,
+            best=scale * scores[best],
+            best_round=ranked[best]["round"],
+            last=scale * scores[-1],
+            mean_last_5=scale * statistics.fmean(scores[-TAIL:]),
+            rounds=lines[-1]["round"],
+            test_loss=lines[-1]["test_loss"],
+            seconds=lines[-1]["seconds"],
+            data=data["name"],
+            data_source=data["source"],
+            data_description=data["description"],
+            data_digests=tuple(digests or filter(None, [data.get("digest")])),
+            data_of_files=bool(digests),
+            task=task,
+            figures={name: _figure(lines[-1], name, headline, folder) for name in figures},
+        )
+
+    def value(self, name: str) -> float:
+        """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by name."""
+        found: float = self.figures[name] if name in self.figures else getattr(self, name)
+        return found
+
+    def data_found(self) -> str:
+        """Returns `files, sha256 0a1b2c3d4e5f6071…`: equal for equal data, in any folder."""
+        return ", ".join([self.data_source, *(f"sha256 {digest[:16]}…" for digest in self.data_digests)])
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that failed.
+
+    Attributes:
+        row: Label of its row in the grid.
+        column: Label of its column.
+        seed: Its seed.
+        status: `diverged` if training diverged, else `failed`.
+        reason: The reason, in one line.
+        task: Its task, None in a grid without tasks.
+    """
+
+    row: str
+    column: str
+    seed: int
+    status: Literal["failed", "diverged"]
+    reason: str
+    task: int | None = None
+
+    @classmethod
+    def read(cls, row: str, column: str, seed: int, folder: Path, task: int | None = None) -> FailedRun | None:
+        """Reads the status in the folder of a run; returns None if the run did not fail, or if the file is damaged."""
+        status = readable_status(folder)
+        if status is None or status["status"] != "failed":
+            return None
+        kind: Literal["failed", "diverged"] = "diverged" if status.get("diverged") else "failed"
+        return cls(row, column, seed, kind, str(status.get("reason")), task)
+
+
+def _figure(line: Mapping[str, Any], name: str, headline: Headline, folder: Path) -> float:
+    if name not in line:
+        raise ScenarioError(f"figures: no column '{name}' in '{folder / 'metrics.jsonl'}'; {nearest(name, line)}")
+    return unit_of(name, headline).factor * _number(line[name])
+
+
+def _number(value: float | None) -> float:
+    """Records have null for values that were not finite."""
+    return math.nan if value is None else value
+
+
+CellRun = FinishedRun | FailedRun
+
+
+LEVEL = 0.95
+
+Key = tuple[int | None, int]
+"""Task (None in a grid without tasks) and seed of a run."""
+
+Value = TypeVar("Value")
+
+
+class Interval(NamedTuple):
+    """A mean with its confidence interval.
+
+    Attributes:
+        mean: The mean of the values.
+        margin: Half the width of the interval, None for a single value.
+        repetitions: Number of values.
+    """
+
+    mean: float
+    margin: float | None
+    repetitions: int
+
+
+def by_repetition(runs: Iterable[FinishedRun], name: str) -> list[float]:
+    """One value per repetition: per task, averaged over its seeds, or per seed in a grid without tasks.
+
+    Args:
+        runs: Runs of one cell.
+        name: The figure or metric.
+    """
+    return repetition_means(_by_key(runs, name))
+
+
+def paired(runs: Iterable[FinishedRun], others: Iterable[FinishedRun], name: str) -> Interval | None:
+    """The mean difference of a figure between two cells; see `paired_interval`.
+
+    Args:
+        runs: Runs of one cell.
+        others: Runs of the cell to subtract.
+        name: The figure or metric.
+    """
+    return paired_interval(_by_key(runs, name), _by_key(others, name))
+
+
+def paired_interval(values: Mapping[Key, float], others: Mapping[Key, float]) -> Interval | None:
+    """The mean difference between two sets of runs, with its t-interval over tasks, or over seeds without tasks.
+
+    Only runs with a counterpart, of the same task and seed, are compared. Differences are averaged over the seeds of a
+    task and then count as one value, since runs of one task are not independent.
+
+    Args:
+        values: Values by task and seed.
+        others: Values to subtract.
+
+    Returns:
+        None if no run has a counterpart.
+    """
+    found = repetition_means({key: value - others[key] for key, value in values.items() if key in others})
+    if not found:
+        return None
+    count = len(found)
+    margin = t_quantile(count) * statistics.stdev(found) / math.sqrt(count) if count > 1 else None
+    return Interval(statistics.fmean(found), margin, count)
+
+
+def t_quantile(count: int) -> float:
+    """Half the width of the 95 % t-interval around the mean of two or more values, in standard errors."""
+    from scipy.stats import t  # slow to load, and most tables do not need it
+
+    return float(t.ppf((1 + LEVEL) / 2, count - 1))
+
+
+def repetition_means(values: Mapping[Key, float]) -> list[float]:
+    """One value per task, averaged over its seeds, or per seed without tasks, in order."""
+    return [statistics.fmean(group) for group in repetitions(values)]
+
+
+def repetitions(values: Mapping[Key, Value]) -> list[list[Value]]:
+    """The values of each task, one per seed, in order; without tasks, each seed by itself."""
+    groups: dict[tuple[int, int], list[Value]] = {}
+    for (task, seed), value in sorted(values.items(), key=lambda pair: (pair[0][0] or 0, pair[0][1])):
+        groups.setdefault((0, seed) if task is None else (1, task), []).append(value)
+    return list(groups.values())
+
+
+def _by_key(runs: Iterable[FinishedRun], name: str) -> dict[Key, float]:
+    return {(run.task, run.seed): run.value(name) for run in runs}

@@ -1,0 +1,329 @@
+"""A grid: one scenario under every combination of rows, columns, seeds and tasks, like a table in a paper.
+
+And the place of a run in it, with its effect on the scenario.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args
+
+from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
+
+from rayfl.config.loader import Overrides, absolute, load_scenario, override_pairs, read_toml
+from rayfl.config.overrides import table_overrides
+from rayfl.config.registry import nearest
+from rayfl.config.scenario import LONGEST_TITLE, Scenario, fitting_a_folder
+from rayfl.config.scenario_files import GRID, find
+from rayfl.config.section import Section
+from rayfl.config.user_modules import add_own_folder, make_importable
+from rayfl.config.validation import explain
+from rayfl.errors import ScenarioError
+from rayfl.passwords import check_no_passwords
+
+
+class Place(NamedTuple):
+    """The place of a run.
+
+    Attributes:
+        row: The label of its row.
+        column: The label of its column.
+        seed: Its seed.
+        task: Its task, from 0; None in a grid without tasks.
+    """
+
+    row: str
+    column: str
+    seed: int
+    task: int | None = None
+
+    def __str__(self) -> str:
+        task = "" if self.task is None else f" / task {self.task}"
+        return f"{self.row} / {self.column} / seed {self.seed}{task}"
+
+
+def with_place(scenario: Scenario, place: Place) -> Scenario:
+    """The scenario with the seed and task of a place; the scenario that it starts from gets the same seed."""
+    update: dict[str, object] = {"seed": place.seed}
+    if place.task is not None:
+        update["data"] = scenario.data.model_copy(update={"seed": place.task})
+    start = scenario.start
+    if start is not None and start.scenario is not None:
+        overrides = {**start.overrides, "seed": place.seed}
+        update["start"] = start.model_copy(update={"overrides": overrides})
+    return scenario.model_copy(update=update)
+
+
+Metric = Literal["best", "last", "mean_last_5"]
+"""The test accuracy that represents a run: of the best evaluated round, of the last, or the mean of the last five."""
+
+Published = float | tuple[float, float]
+"""A published number, or its mean and standard deviation."""
+
+Labelled = Annotated[dict[str, dict[str, Any]], Field(min_length=1)]
+"""Overrides of the scenario by label, in the form of [quick] tables."""
+
+
+class Grid(Section):
+    """The runs behind a table.
+
+    Relative paths in overrides are relative to the grid's file.
+
+    Attributes:
+        name: Name of the folder that holds the grid's runs. By default the file's stem without `.grid`.
+        title: Heading of the table. Default: empty.
+        scenario: The scenario of all cells: a name, or a path relative to the grid's file.
+        seeds: Every cell runs once with each of these seeds. If a cell starts from a scenario, that scenario runs with
+            the same seed. Default: [0].
+        tasks: Number of tasks; every cell also runs once for each. Task k, from 0, has `data.seed = k`, so all rows
+            share the same tasks and splits. By default the data's seed is that of the scenario.
+        metrics: Which test accuracies are shown, one table for each: `best`, `last` or `mean_last_5`. Default: `best`,
+            or none if there are `figures`.
+        figures: Columns of metrics.jsonl to show. Their values in the last evaluated round appear side by side, in one
+            table for each column of the grid. Default: none.
+        reference: The row that the others' figures are compared with, run by run. Needs `figures`. By default no
+            differences are computed.
+        overrides: Overrides of all cells; those of the row are applied after them, then those of the column. Default:
+            none.
+        quick: Overrides of all cells with --quick, applied after all others. Default: none.
+        rows: The rows: overrides by label.
+        columns: The columns: overrides by label.
+        published: Published values in the units of the tables, by metric or figure, row and column:
+            `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`. Default: none.
+        skip: Cells that are listed but not run: "row/column", with * for any. Default: none.
+        note: A note below the tables, about what readers need to know about the published numbers. Default: empty.
+        module_folders: As in a scenario, for modules that rows and columns name. Default: none.
+    """
+
+    name: str = "grid"
+    title: Annotated[str, Field(max_length=LONGEST_TITLE // 4)] = ""
+    scenario: str
+    seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0,)
+    tasks: PositiveInt | None = None
+    metrics: tuple[Metric, ...] = ("best",)
+    figures: tuple[str, ...] = ()
+    reference: str | None = None
+    overrides: dict[str, Any] = Field(default_factory=dict)
+    quick: dict[str, Any] = Field(default_factory=dict)
+    rows: Labelled
+    columns: Labelled
+    published: dict[str, dict[str, dict[str, Published]]] = Field(default_factory=dict)
+    skip: tuple[str, ...] = ()
+    note: str = ""
+    module_folders: tuple[str, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _figures_alone(cls, tables: Any) -> Any:
+        if isinstance(tables, Mapping) and tables.get("figures"):
+            return {"metrics": [], **tables}
+        return tables
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_a_folder(cls, name: str) -> str:
+        return fitting_a_folder(name)
+
+    @field_validator("rows", "columns")
+    @classmethod
+    def _labels_fit_folders(cls, labelled: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        folders: dict[str, str] = {}
+        for label in labelled:
+            folder = folder_name(label)
+            if len(label) > LONGEST_TITLE // 4:
+                raise ValueError(f"'{label[:40]}…' is not a valid label: at most {LONGEST_TITLE // 4} characters")
+            if not folder or "/" in label:
+                raise ValueError(f"'{label}' is not a valid label: it needs a letter or a digit, and no slash")
+            if folder in folders:
+                raise ValueError(f"'{folders[folder]}' and '{label}' would share the folder '{folder}'")
+            folders[folder] = label
+        return labelled
+
+    @field_validator("seeds", "metrics", "figures")
+    @classmethod
+    def _without_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        if len(set(values)) != len(values):
+            raise ValueError("must not contain duplicates")
+        return values
+
+    @model_validator(mode="after")
+    def _names_its_own_cells(self) -> Grid:
+        if not self.metrics and not self.figures:
+            raise ValueError("metrics: give at least one, or figures")
+        if self.reference is not None:
+            _check_label(self.reference, self.rows, "reference", "row")
+            if not self.figures:
+                raise ValueError("reference: has no effect without figures; leave it out")
+        if both := [name for name in self.figures if name in get_args(Metric)]:
+            raise ValueError(f"figures: '{both[0]}' is a metric, not a column of metrics.jsonl; list it in `metrics`")
+        shown = [*self.metrics, *self.figures]
+        for metric, rows in self.published.items():
+            if metric not in shown:
+                kinds = "metrics and figures" if self.figures else "metrics"
+                raise ValueError(f"published.{metric}: '{metric}' is not among {kinds}: {', '.join(shown)}")
+            for row, columns in rows.items():
+                _check_label(row, self.rows, f"published.{metric}", "row")
+                for column in columns:
+                    _check_label(column, self.columns, f"published.{metric}.{row}", "column")
+        self.choose(self.skip, "skip")
+        return self
+
+    def choose(self, patterns: Iterable[str], where: str) -> set[tuple[str, str]]:
+        """The (row, column) pairs that match any of the patterns: "row/column", with * for any.
+
+        Raises:
+            ValueError: A pattern is not a pair, or names an unknown row or column; the message begins with `where`.
+        """
+        chosen: set[tuple[str, str]] = set()
+        for pattern in patterns:
+            row, slash, column = (part.strip() for part in pattern.partition("/"))
+            if not slash:
+                raise ValueError(f"{where}: '{pattern}' is not row/column (* stands for any)")
+            if row != "*":
+                _check_label(row, self.rows, where, "row")
+            if column != "*":
+                _check_label(column, self.columns, where, "column")
+            chosen |= {(r, c) for r in self.rows for c in self.columns if row in ("*", r) and column in ("*", c)}
+        return chosen
+
+    @property
+    def places(self) -> list[Place]:
+        """The places of all runs, in order: every row, column, seed and task that is not skipped."""
+        skipped = self.choose(self.skip, "skip")
+        tasks: Iterable[int | None] = (None,) if self.tasks is None else range(self.tasks)
+        return [
+            Place(row, column, seed, task)
+            for row in self.rows
+            for column in self.columns
+            if (row, column) not in skipped
+            for seed in self.seeds
+            for task in tasks
+        ]
+
+    def scenarios(self, overrides: Overrides = (), quick: bool = False) -> dict[Place, Scenario]:
+        """The scenario of every place, in order.
+
+        Args:
+            overrides: Overrides of all cells, applied after the grid's own and before those of rows and columns, which
+                are what the grid compares. Those of `start.overrides` apply to the cells that start from a scenario,
+                again before those of the row and column.
+            quick: Whether to apply the scenario's [quick] before all of them, and the grid's own after; scenarios that
+                cells start from then run in their quick form as well.
+
+        Raises:
+            ScenarioError: Names the cell.
+        """
+        of_starts, common = _split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
+        late_starts, last = _split_starts(table_overrides(self.quick) if quick else ())
+        loaded: dict[tuple[str, str], Scenario] = {}
+        found = {}
+        for place in self.places:
+            row, column, *_ = place
+            if (row, column) not in loaded:
+                own = [*table_overrides(self.rows[row]), *table_overrides(self.columns[column])]
+                try:
+                    self._check_keys([*common, *own, *last])
+                    cell = load_scenario(Path(self.scenario), [*common, *own, *last], quick)
+                    loaded[row, column] = _with_starts(self._with_modules(cell), of_starts, late_starts, quick)
+                except ScenarioError as error:
+                    raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
+            found[place] = with_place(loaded[row, column], place)
+        if (of_starts or late_starts) and not any(cell.start and cell.start.scenario for cell in loaded.values()):
+            raise ScenarioError(f"grid '{self.name}': start.overrides: no cell starts from a scenario; leave it out")
+        return found
+
+    def _with_modules(self, cell: Scenario) -> Scenario:
+        """The cell, with the folders of the grid's modules added to its own."""
+        folders = tuple(dict.fromkeys([*cell.module_folders, *self.module_folders]))
+        make_importable(folders, cell.model_dump(mode="json"))
+        return cell.model_copy(update={"module_folders": folders})
+
+    def _check_keys(self, pairs: Iterable[tuple[str, Any]]) -> None:
+        """Checks that no override sets a key that the grid sets itself."""
+        keys = {key for key, _ in pairs}
+        if "seed" in keys:
+            raise ScenarioError("seed: a grid uses `seeds` instead")
+        if self.tasks is not None and "data.seed" in keys:
+            raise ScenarioError("data.seed: the grid's `tasks` set it; leave it out")
+
+
+def load_grid(grid: str | Path | Mapping[str, Any]) -> Grid:
+    """Loads a grid from a name, a path to a `.toml` file, or tables; its scenario becomes the path of a file.
+
+    Raises:
+        ScenarioError: The grid does not exist, cannot be read, or has a wrong key.
+    """
+    if isinstance(grid, Mapping):
+        folder, read, name = Path.cwd(), dict(grid), "grid"
+    else:
+        path = find(grid, kind="grid")
+        folder, read, name = path.parent, read_toml(path), path.stem.removesuffix(GRID)
+    tables = _with_absolute_paths(read, folder)
+    add_own_folder(tables, folder)
+    tables.setdefault("name", name)
+    check_no_passwords(tables)
+    try:
+        loaded = Grid.model_validate(tables)
+    except ValidationError as error:
+        raise ScenarioError(f"grid '{tables['name']}':\n{explain(error, Grid, tables)}") from None
+    try:
+        return loaded.model_copy(update={"scenario": str(find(loaded.scenario, folder))})
+    except ScenarioError as error:
+        raise ScenarioError(f"grid '{loaded.name}':\nscenario: {error}") from None
+
+
+def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """The grid's tables with absolute paths in all overrides."""
+    found = dict(tables)
+    for key in ("overrides", "quick"):
+        if isinstance(given := tables.get(key), dict):
+            found[key] = absolute(given, folder)
+    for key in ("rows", "columns"):
+        if isinstance(labelled := tables.get(key), dict):
+            found[key] = {
+                label: absolute(given, folder) if isinstance(given, dict) else given
+                for label, given in labelled.items()
+            }
+    if "module_folders" in tables:
+        found |= absolute({"module_folders": tables["module_folders"]}, folder)
+    return found
+
+
+def folder_name(label: str) -> str:
+    """A label as a folder name: letters and digits of any script and . + - = are kept, anything else becomes _."""
+    return re.sub(r"[^\w.+=-]+", "_", label).strip("._")
+
+
+def _check_label(label: str, known: Mapping[str, Any], where: str, kind: str) -> None:
+    if label not in known:
+        raise ValueError(f"{where}: there is no {kind} '{label}'; {nearest(label, known)}")
+
+
+_STARTS = "start.overrides."
+
+
+def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
+    """Separates overrides of the scenarios that cells start from, by their key paths there, from those of the cells."""
+    pairs = list(pairs)
+    starts: dict[str, Any] = {}
+    for key, value in pairs:
+        if key == _STARTS[:-1] and isinstance(value, Mapping):
+            starts |= dict(table_overrides(value))
+        elif key.startswith(_STARTS):
+            starts[key.removeprefix(_STARTS)] = value
+    return starts, [pair for pair in pairs if not f"{pair[0]}.".startswith(_STARTS)]
+
+
+def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], quick: bool) -> Scenario:
+    """The cell, with overrides applied to the scenario that it starts from, if any."""
+    start = cell.start
+    if start is None or start.scenario is None:
+        return cell
+    own = dict(table_overrides(start.overrides))
+    if "seed" in {**before, **own, **after}:
+        raise ScenarioError("start.overrides.seed: the grid's `seeds` set it; leave it out")
+    kept = {key: value for key, value in before.items() if key not in own}
+    update = {"overrides": {**kept, **start.overrides, **after}, "quick": start.quick or quick}
+    return cell.model_copy(update={"start": start.model_copy(update=update)})

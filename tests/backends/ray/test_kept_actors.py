@@ -1,0 +1,55 @@
+"""Actors that runs share, without a cluster."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import ray
+from rich.console import Console
+
+import rayfl
+from rayfl.backends.ray.actors import Actors
+from rayfl.errors import ScenarioError
+from tests.callbacks.scene import PLAIN, model_of, same, tables
+
+
+def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that was asked earlier trained the model of this run in the network of the run before."""
+    waited = list[str]()
+    monkeypatch.setattr(ray, "wait", lambda refs, num_returns: waited.extend(refs[:num_returns]))
+    for given in ("GivenRun", "Models"):
+        monkeypatch.setattr(f"rayfl.backends.ray.actors.{given}.of", lambda job: None)
+    actors = object.__new__(Actors)
+    server, *hosts, scheduler = (_Called(name) for name in ("server", "host 0", "host 1", "scheduler"))
+    vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, _backend=None)
+    actors.open(SimpleNamespace(populations=[], settles=False))  # type: ignore[arg-type]
+    assert waited == ["host 0: open", "host 1: open", "scheduler: open"]
+
+
+class _Called:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def call(self, method: str, *arguments: Any) -> str:
+        return f"{self._name}: {method}"
+
+
+def test_inline_sessions_need_no_ray(tmp_path: Path) -> None:
+    with rayfl.Session(backend="inline", out=tmp_path, console=Console(quiet=True)) as session:
+        first, second = session.run(tables(phases=[PLAIN])), session.run(tables(phases=[PLAIN]))
+    assert same(model_of(first), model_of(second))
+    assert first.directory != second.directory
+    with pytest.raises(ScenarioError, match="backend: 'dask' is neither 'ray' nor 'inline'"):
+        rayfl.Session(backend="dask")  # type: ignore[arg-type]
+
+
+def test_trials_of_one_process_share_workers_with_no_other() -> None:
+    from rayfl.backends.ray.kept_cluster import cluster_of_trials
+
+    assert "ray.tune" not in sys.modules or cluster_of_trials() is None

@@ -1,0 +1,56 @@
+import pytest
+
+from rayfl.engine.formatting import duration, unit_of, words_of
+from rayfl.engine.plan.headline import Headline
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+        (360000, "100 h 0 min"),
+    ],
+)
+def test_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        ("client_test_rmse_lowest_20", "client test rmse worst 20 %"),
+        ("client_test_accuracy_lowest_10", "client test accuracy worst 10 %"),
+        ("test_macro_f1", "test macro f1"),
+        ("client_test_auroc_clients", "client test auroc, number of clients"),
+        ("test_lowest_score", "test lowest score"),
+    ],
+)
+def test_columns_are_called_what_they_mean(column: str, words: str) -> None:
+    assert words_of(column) == words
+
+
+@pytest.mark.parametrize(
+    ("column", "metric", "is_share", "symbol"),
+    [
+        ("test_accuracy", "loss", False, "%"),
+        ("client_test_accuracy_variance_corrected", "loss", False, "%²"),
+        ("test_mean_iou", "mean_iou", True, "%"),
+        ("test_mean_iou", "loss", False, ""),
+        ("test_loss", "accuracy", True, ""),
+        ("client_test_accuracy_clients", "accuracy", True, ""),
+        ("inaccuracy", "accuracy", True, ""),
+    ],
+)
+def test_accuracies_and_a_headline_that_is_a_share_are_in_percent(
+    column: str, metric: str, is_share: bool, symbol: str
+) -> None:
+    unit = unit_of(column, Headline(metric, higher_is_better=is_share, is_share=is_share))
+    assert unit.symbol == symbol
+    assert unit.factor == {"": 1, "%": 100, "%²": 1e4}[symbol]

@@ -1,0 +1,301 @@
+"""A run that was interrupted or killed is resumed from its folder, and ends with the bits of an undisturbed one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from rich.console import Console
+
+import rayfl
+from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.errors import CheckpointError, ResourceError, ScenarioError
+from rayfl.interruption import Terminated
+from rayfl.runs.checkpoints import FORMAT
+from tests.callbacks.scene import PLAIN
+from tests.runs.lifecycle.scene import ROUNDS, EndsAfter, assert_same, rows
+from tests.runs.lifecycle.scene import run_scene as run
+
+pytestmark = pytest.mark.usefixtures("written_at_once")
+
+SHORT: dict[str, Any] = {"phases": [PLAIN | {"rounds": 3}]}
+
+
+@pytest.fixture(scope="module")
+def once_stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("stopped") / "run"
+
+
+@pytest.fixture
+def stopped(once_stopped: Path, written_at_once: None, tmp_path: Path) -> Path:
+    """The folder of a run that failed in round 6, with checkpoints of rounds 3 and 4."""
+    if not once_stopped.exists():
+        with pytest.raises(rayfl.RayflError, match="left on purpose"):
+            run(once_stopped, EndsAfter(name="ends", round=6))
+    shutil.copytree(once_stopped, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    return sorted((folder / "checkpoints").glob("*.json"))
+
+
+def resumed(folder: Path) -> rayfl.Result:
+    return rayfl.run(resume=folder, backend="inline", console=Console(width=10_000))
+
+
+def test_a_run_that_fails_again_and_again_goes_on_from_its_last_checkpoint(
+    undisturbed: rayfl.Result, tmp_path: Path
+) -> None:
+    for round in (1, 3, 6, 7, ROUNDS):
+        with pytest.raises(rayfl.RayflError, match="left on purpose"):
+            run(tmp_path, EndsAfter(name="ends", round=round), resume=round > 1)
+        assert [path.stem for path in checkpoints(tmp_path)][-1:] == [f"round-{round - 2:09}"] * (round > 2)
+    assert_same(run(tmp_path, resume=True), undisturbed)
+
+
+def test_how_to_go_on_is_said_where_a_run_ends_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=3), **SHORT)
+    assert f"continue with `rayfl resume {tmp_path}`" in capsys.readouterr().out
+
+
+def test_the_first_signal_ends_a_run_with_its_round_and_a_checkpoint(undisturbed: rayfl.Result, tmp_path: Path) -> None:
+    """Without `rounds`, nothing but the signal asks for one."""
+    with pytest.raises(Terminated):
+        run(tmp_path, EndsAfter(name="ends", round=5, how="once"), checkpoint={})
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["status"], status["reason"]) == ("interrupted", "SIGTERM")
+    (manifest,) = (tmp_path / "checkpoints").glob("*.json")
+    assert int(manifest.stem.removeprefix("round-")) == status["committed_rounds"]
+    assert_same(run(tmp_path, resume=True), undisturbed)
+
+
+def test_the_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Terminated):
+        run(tmp_path, EndsAfter(name="ends", round=5, how="twice"), checkpoint={})
+    assert json.loads((tmp_path / "status.json").read_text())["committed_rounds"] == 5
+    assert not list(tmp_path.glob("checkpoints/*.json"))
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.runs.lifecycle.scene import EndsAfter, run_scene
+run_scene(Path(sys.argv[1]), EndsAfter(name="ends", round=6, how="kill"))
+"""
+
+
+@pytest.mark.slow  # test_reopening.py and test_secure_runs.py go on from what a killed process leaves
+def test_a_run_whose_process_was_killed_resumes_without_loss(undisturbed: rayfl.Result, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = subprocess.run([sys.executable, "-c", KILLED, str(folder)], check=False, stdout=subprocess.DEVNULL)
+    assert process.returncode == -signal.SIGKILL
+    assert json.loads((folder / "status.json").read_text())["status"] == "running"
+    assert_same(run(folder, resume=True), undisturbed)
+
+
+def test_a_damaged_checkpoint_is_told_and_the_one_before_is_used(
+    stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, last = checkpoints(stopped)
+    last.write_text(last.read_text()[:-40])
+    assert_same(resumed(stopped), undisturbed)
+    told = capsys.readouterr().out
+    assert f"the checkpoint '{last}' is damaged" in told
+    assert "continues after round 3" in told
+
+
+def test_a_damaged_state_is_told_and_the_checkpoint_before_is_used(
+    stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, last = checkpoints(stopped)
+    of_server = json.loads(json.loads(last.read_text())["body"])["snapshot"]["server"]
+    state = stopped / "checkpoints" / "states" / of_server["latest"]["stored"]["place"]
+    state.write_bytes(state.read_bytes()[:-1] + b"?")
+    assert_same(resumed(stopped), undisturbed)
+    told = capsys.readouterr().out
+    assert "the checkpoint of round 4" in told
+    assert "is damaged: its digest" in told
+    assert "continues after round 3" in told
+
+
+def test_where_no_checkpoint_is_whole_the_run_is_not_quietly_begun_again(stopped: Path) -> None:
+    for manifest in checkpoints(stopped):
+        manifest.write_text("{}")
+    with pytest.raises(ResourceError, match=r"no checkpoint in .* is intact"):
+        resumed(stopped)
+
+
+def test_a_changed_scenario_is_rejected_with_the_differences(stopped: Path) -> None:
+    changes = {"phases.stateful.local.lr": 0.5, "phases.cyclic.rounds": 3}
+    with pytest.raises(ScenarioError) as caught:
+        rayfl.run(resume=stopped, backend="inline", overrides=changes)
+    told = str(caught.value)
+    assert "phases.stateful.local.lr: 0.1, now 0.5" in told
+    assert "phases.cyclic.rounds: 2, now 3, but the phase is complete" in told
+
+
+def edited(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes scenario.toml in the folder of a run."""
+    tables = tomllib.loads((folder / "scenario.toml").read_text())
+    change(tables)
+    (folder / "scenario.toml").write_text(tomli_w.dumps(tables))
+
+
+def test_a_scenario_that_was_edited_in_the_runs_folder_is_rejected_with_the_keys(stopped: Path) -> None:
+    edited(stopped, lambda tables: tables["phases"][1]["local"].update(lr=0.5))
+    with pytest.raises(ScenarioError) as caught:
+        resumed(stopped)
+    assert "phases.stateful.local.lr: 0.1, now 0.5; change them back (scenario.toml may have been edited)" in str(
+        caught.value
+    )
+    assert "\n" not in str(caught.value)
+
+
+def test_what_decides_no_result_may_be_edited_and_callbacks_are_told(
+    stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(
+        stopped,
+        lambda tables: tables.update(
+            title="Another", resources={"hosts": 1}, checkpoint={"rounds": 3},
+            callbacks=[{"name": "periodic_model", "every": 4}],
+        ),
+    )  # fmt: skip
+    assert_same(resumed(stopped), undisturbed)
+    assert "warning: callbacks differ from those of the checkpoint: callbacks.0." in capsys.readouterr().out
+
+
+def test_a_checkpoint_without_its_scenario_is_resumed_and_that_is_said(
+    stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As older versions wrote them."""
+    for path in checkpoints(stopped):
+        manifest = json.loads(path.read_text())
+        content = json.loads(manifest["body"])
+        del content["records"]["scenario"]
+        body = json.dumps(content)
+        path.write_text(json.dumps(manifest | {"body": body, "digest": hashlib.sha256(body.encode()).hexdigest()}))
+    assert_same(resumed(stopped), undisturbed)
+    assert "did not record the scenario in it, so a change of scenario.toml since then would go" in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(("status", "environment"), [("", "\0\0"), ('{"status": 1}', "{}")], ids=["no JSON", "others"])
+def test_a_damaged_status_and_environment_do_not_keep_a_run_from_going_on(
+    status: str, environment: str, stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (stopped / "status.json").write_text(status)
+    (stopped / "environment.json").write_text(environment)
+    assert_same(resumed(stopped), undisturbed)
+    told = sorted(line for line in capsys.readouterr().out.splitlines() if line.startswith("warning: "))
+    assert len(told) == 2
+    assert any("status.json" in line and "resumed without it" in line for line in told)
+    changed = "your data and code have changed since then cannot be"
+    assert any("environment.json" in line and changed in line for line in told)
+
+
+def test_a_checkpoint_of_a_newer_version_is_an_error_and_not_skipped(stopped: Path) -> None:
+    """The one before it is intact, and to continue there would undo the rounds of the newer version."""
+    _, last = checkpoints(stopped)
+    last.write_text(json.dumps({"format": FORMAT + 1, "content": "of a kind that this version does not know"}))
+    before = last.read_bytes()
+    complaint = f"has format {FORMAT + 1}, but this version of rayfl reads format {FORMAT}: resume with"
+    with pytest.raises(ResourceError, match=complaint) as caught:
+        resumed(stopped)
+    assert not isinstance(caught.value, CheckpointError), "a grid would start over"
+    assert last.read_bytes() == before
+
+
+def test_a_run_does_not_go_on_with_weights_in_another_layout(stopped: Path) -> None:
+    path = stopped / "environment.json"
+    environment = json.loads(path.read_text())
+    environment["phases"][0]["model"]["weights"] = "contiguous"
+    path.write_text(json.dumps(environment))
+    with pytest.raises(rayfl.ScenarioError, match="began with contiguous weights, but your code now needs channels_la"):
+        resumed(stopped)
+
+
+@pytest.mark.parametrize("on_failure", ["continue", "stop"])
+def test_a_folder_that_cannot_be_written_ends_no_run_unless_asked(
+    on_failure: str, undisturbed: rayfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "checkpoints").write_text("in the way")
+    checkpoint = {"rounds": 4, "on_failure": on_failure}
+    if on_failure == "stop":
+        with pytest.raises(ResourceError, match="cannot write the state"):
+            run(tmp_path, checkpoint=checkpoint)
+        return
+    assert_same(run(tmp_path, checkpoint=checkpoint), undisturbed)
+    assert "warning: no checkpoint was written; the run continues: cannot write" in capsys.readouterr().out
+
+
+def test_only_the_latest_checkpoints_stay_and_only_their_states(undisturbed: rayfl.Result) -> None:
+    manifests = checkpoints(undisturbed.directory)
+    assert len(manifests) == 2
+    named = "".join(path.read_text() for path in manifests)
+    states = list((undisturbed.directory / "checkpoints" / "states").rglob("*.safetensors"))
+    assert states
+    assert all(state.name in named for state in states)
+
+
+def test_leftovers_of_a_killed_writer_go_with_a_later_checkpoint(tmp_path: Path) -> None:
+    states = tmp_path / "checkpoints" / "states"
+    states.mkdir(parents=True)
+    for name in (".abc.safetensors.0123", "../.round-000000001.json.0123"):
+        (states / name).write_text("half of it")
+        os.utime(states / name, (1.0, 1.0))
+    (states / ".being-written.safetensors.4567").write_text("half of it")
+    os.utime(states / ".being-written.safetensors.4567", (4e9, 4e9))
+    run(tmp_path, **SHORT)
+    left = [path.name for path in tmp_path.rglob(".*")]
+    assert left == [".being-written.safetensors.4567"]
+
+
+def test_a_run_under_way_is_not_resumed(tmp_path: Path) -> None:
+    class Resumes(Callback):
+        def on_start(self, run_: RunSoFar) -> None:
+            with pytest.raises(ResourceError, match="is still active"):
+                run(tmp_path, resume=True)
+
+    run(tmp_path, Resumes(name="resumes"), **SHORT)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"minutes": -1}, "checkpoint.minutes"),
+        ({"keep": 0}, "checkpoint.keep"),
+        ({"on_failure": "ignore"}, "checkpoint.on_failure"),
+        ({"every": 3}, "checkpoint.every"),
+    ],
+)
+def test_a_wrong_key_is_named(wrong: dict[str, Any], complaint: str, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=complaint):
+        run(tmp_path, checkpoint=wrong)
+
+
+def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match=r"has no run to resume: there is no scenario.toml"):
+        rayfl.run(resume=tmp_path, backend="inline")
+
+
+def test_another_scenario_does_not_wipe_out_a_run_that_has_no_checkpoint(tmp_path: Path) -> None:
+    whole = run(tmp_path, checkpoint={}, **SHORT)
+    before = rows(tmp_path)
+    with pytest.raises(ScenarioError, match=r"seed: \d+, now 1"):
+        rayfl.run(resume=tmp_path, backend="inline", overrides={"seed": 1}, console=Console(quiet=True))
+    assert rows(whole.directory) == before

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from rayfl.engine.device import platform_facts
+from rayfl.engine.host import Host
+from rayfl.runs.environment import describe_environment
+from tests.engine.scenes import prepared
+
+
+def test_a_host_says_what_of_pytorch_decides_its_bits() -> None:
+    job = prepared(numerics={"threads": 1})
+    described = Host(0, job.scenario, job.workloads).describe()
+    assert described["torch"] == torch.__version__
+    assert described["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
+    assert described["threads"] == "1"
+    assert "cudnn" not in described
+    facts = json.loads(json.dumps(describe_environment(job, "inline", [described])))
+    assert facts["hosts"] == [described]
+    assert facts["numerics"]["threads"] == 1
+    assert {"rayfl", "torch"} <= facts["packages"].keys()
+
+
+def test_on_cuda_its_versions_and_tf32_are_said_as_well() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch sees no GPU here")
+    facts = platform_facts(torch.device("cuda", 0))
+    assert facts["cuda"] == torch.version.cuda
+    assert facts["cudnn"] == str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+    assert facts["convolution_precision"] in ("tf32", "ieee", "none")

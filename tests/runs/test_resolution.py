@@ -1,0 +1,92 @@
+"""Names in a scenario are resolved and checked, and defaults written out, before any data is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import PositiveInt
+
+from rayfl.cli.run import main
+from rayfl.config import load_scenario
+from rayfl.config.component import with_defaults
+from rayfl.config.section import Named
+from rayfl.errors import ScenarioError
+from rayfl.runs.resolution import resolve
+
+TABLES: dict[str, Any] = {
+    "data": {"name": "fashion_mnist", "clients": 10, "partition": {"name": "dirichlet", "beta": 0.5}},
+    "model": "mlp",
+    "phases": [{"name": "federated", "rounds": 1, "cohort": 2}],
+}
+
+
+def named(name: str, **options: Any) -> Named:
+    return Named.model_validate({"name": name, **options})
+
+
+def network(
+    num_classes: int,
+    width: PositiveInt,
+    depths: tuple[int, ...] = (1, 2),
+    share: float = 0.5,
+    norm: Callable[[int], Any] = print,
+    steps: PositiveInt = 0,
+    head: str | None = None,
+) -> None: ...
+
+
+def test_options_left_to_their_defaults_are_written_out() -> None:
+    chosen = with_defaults(named("a:b", width=3, share=1), network, ["num_classes"], "model")
+    assert (chosen.name, chosen.options) == ("a:b", {"width": 3, "share": 1, "depths": [1, 2]})
+
+
+def test_a_model_has_its_defaults_but_not_what_the_data_decides() -> None:
+    assert resolve(load_scenario(TABLES)).model == named("mlp", hidden=[200, 200])
+    assert resolve(load_scenario(TABLES, ["model.hidden=[7]"])).model == named("mlp", hidden=[7])
+
+
+def test_options_that_only_a_users_function_takes_stay() -> None:
+    def open_ended(first: int = 1, **others: int) -> None: ...
+
+    chosen = with_defaults(named("a:b", second=2), open_ended, (), "model")
+    assert chosen.options == {"second": 2, "first": 1}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("model=lenet", "unknown model 'lenet'; did you mean 'lenet5'"),
+        ("model.hiden=[3]", "model.hiden: not an option of 'model'; did you mean 'hidden'?"),
+        ("model.hidden=[0]", "model.hidden.0: must be greater than 0 (got 0)"),
+        ("data.name=femnits", "unknown data set 'femnits'; did you mean 'femnist'"),
+        ("data.options.labels=coarse", "data.options.labels: not an option of 'data.options'"),
+        ("data.partition=drichlet", "unknown partitioner 'drichlet'; did you mean 'dirichlet'"),
+        ("data.partition.beta=-1", "data.partition.beta: must be greater than 0 (got -1)"),
+        ("data.partition=dirichlet", "data.partition: needs beta"),
+        ("data.augment=['flap']", "unknown augmentation 'flap'; did you mean 'flip'?"),
+        ("data.augment=[{name='crop', paddin=3}]", "data.augment.0.paddin: not an option of 'data.augment.0'"),
+        ("phases.0.algorithm=fedavgg", "unknown algorithm 'fedavgg'; did you mean 'fedavg'"),
+        ("phases.0.algorithm.server=3", "phases.federated.algorithm.server: unknown key"),
+        ("model=os:sep", "model 'os:sep': is part of Python, so"),
+    ],
+)
+def test_show_checks_names_and_options(
+    override: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rayfl.data.store.build_store", lambda *_: pytest.fail("data was loaded"))
+    path = tmp_path / "mine.toml"
+    path.write_text(load_scenario(TABLES).to_toml())
+    assert main([str(path), "--show", override]) == 1
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.startswith("error: ")
+    assert said.out == ""
+
+
+def test_options_of_data_that_takes_none_are_rejected() -> None:
+    data = {"name": "tests.user_code:VECTORS", "options": {"rows": 3}}
+    with pytest.raises(ScenarioError, match=r"data\.options: 'tests\.user_code:VECTORS' is not a function"):
+        resolve(load_scenario({**TABLES, "data": data}))

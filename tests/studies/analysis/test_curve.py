@@ -1,0 +1,71 @@
+"""Smoothed curves and targets, against plain computation on the records of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rayfl.errors import ScenarioError
+from rayfl.runs.metrics_file import read_rows
+from rayfl.studies.analysis.curve import first_reaching, switch_of
+from rayfl.studies.analysis.run_folder import RunFolder
+from tests.algorithms.scene import SIZES
+from tests.studies.analysis.scene import analysed, build
+
+
+def test_the_curve_is_the_least_squares_polynomial_in_every_window(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("curve", finished_run, out=tmp_path, window=5, order=2)
+    points = [row for row in rows if row["round"] is not None]
+    values = np.array([row["test_accuracy"] for row in read_rows(finished_run.path)])
+    assert [row["value"] for row in points] == values.tolist()
+    for place in range(len(values)):
+        first = min(max(place - 2, 0), len(values) - 5)  # at the ends the outermost window's polynomial goes on
+        fitted = np.polynomial.Polynomial.fit(np.arange(first, first + 5), values[first : first + 5], 2)
+        assert points[place]["smoothed"] == pytest.approx(fitted(place), abs=1e-9)
+
+
+def test_batches_of_clients_are_counted(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("curve", finished_run, out=tmp_path, window=3, order=1)
+    assert [row["batches"] for row in rows if row["client"] is not None] == [-(-size // 4) for size in SIZES]
+
+
+def test_targets_are_reached_in_either_direction() -> None:
+    rows = [{"round": number, "value": value} for number, value in enumerate([0.5, 0.2, 0.7, 0.6], start=1)]
+    assert (first_reaching(rows, 0.6) or {})["round"] == 3
+    assert (first_reaching(rows, 0.2, higher_is_better=False) or {})["round"] == 2
+    assert first_reaching(rows, 0.8) is None
+
+
+def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
+    recorded = read_rows(finished_run.path)
+    target = max(row["test_accuracy"] for row in recorded)
+    first = next(row for row in recorded if row["test_accuracy"] == target)
+    rows = [{"run": 0, "round": row["round"], "value": row["test_accuracy"], "bytes": row["bytes"]} for row in recorded]
+    (line,) = build("curve", target=target).findings(rows, [finished_run])
+    updates = sum(3 if number <= 2 else 5 for number in range(1, first["round"] + 1))
+    assert f"in round {first['round']}, after {first['bytes'] / 1e6:,.1f} MB and {updates} client updates" in line
+    (missed,) = build("curve", target=1.1).findings(rows, [finished_run])
+    assert missed.endswith("is not reached")
+    assert switch_of(finished_run) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "has 6 evaluated rounds, fewer than 41; use window=5"),
+        ({"window": 4}, "window: must be odd"),
+        ({"window": 3, "order": 3}, "order: must be below window"),
+    ],
+)
+def test_windows_that_do_not_fit_are_rejected(finished_run: RunFolder, options: dict[str, int], said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        build("curve", **options).units([finished_run])
+
+
+def test_a_dotted_line_marks_the_switch_to_the_last_phase(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("curve", finished_run, out=tmp_path, window=3, order=1)
+    axes = build("curve", window=3, order=1).draw(rows, [finished_run]).axes[0]
+    dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+    assert dotted == [2.5]  # two rounds of the relay come before
