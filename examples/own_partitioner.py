@@ -1,6 +1,6 @@
 """Your own partitioner: a function that assigns training samples to clients.
 
-    python -m rayfl.cli.data examples/own_partitioner.toml
+    rayfl data examples/own_partitioner.toml
 
 rayfl passes what the function asks for by parameter name: `labels` ([n] int64 classes), `num_classes`, `targets` (the
 labels as stored), `num_samples` (n), `clients` (their number, or None), `rng` (a numpy generator: draw only from it,

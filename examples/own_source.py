@@ -1,7 +1,7 @@
 """Your own data: a source is a function that returns arrays or a rayfl.data.Dataset.
 
     python -m rayfl.scenario examples/own_source.toml --backend inline
-    python -m rayfl.cli.data examples/own_source.toml
+    rayfl data examples/own_source.toml
 
 rayfl passes what the function asks for by parameter name: `seed` (of the data), `clients` (their number, or None),
 `data_dir` and `cache_dir` (pathlib.Path), `source` ("auto", "files" or "generated"). All other parameters are options

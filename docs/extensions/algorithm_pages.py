@@ -49,7 +49,7 @@ def in_one_line(words: list[str]) -> str:
 
 def _paper(name: str) -> list[str]:
     kinds = [PRESETS[name].part()[1]] if name in PRESETS else []
-    citations = [docstrings.citation(kind.__module__) for kind in (*kinds, algorithms.resolve(name))]
+    citations = [docstrings.citation(kind) for kind in (*kinds, algorithms.resolve(name))]
     return [prose.as_markdown(next(citation for citation in citations if citation))]
 
 

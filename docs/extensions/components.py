@@ -117,7 +117,7 @@ def _component(kind: str, name: str, target: Any) -> str:
     else:
         said = docstrings.of(target)
         parts += [prose.as_markdown(text) for text in (said.summary, said.body) if text]
-        if paper := docstrings.citation(target.__module__):
+        if paper := docstrings.citation(target):
             parts.append(prose.as_markdown(paper))
     parts += KINDS[kind].facts(name, target)
     if listed := options.as_list(options_of(kind, target)):

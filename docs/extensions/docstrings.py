@@ -92,9 +92,15 @@ def alias_texts(kind: type, name: str) -> list[str]:
     return []
 
 
-def citation(module: str) -> str:
-    """Returns the papers cited in the docstring of a module: everything after its first paragraph."""
-    return parse(import_module(module).__doc__).body
+def citation(target: Any) -> str:
+    """Returns the papers that the docstring of a class's or function's module cites for it.
+
+    That is everything after the first paragraph, except paragraphs that begin with the name of another class there.
+    """
+    module = import_module(target.__module__)
+    others = {name for name, value in vars(module).items() if inspect.isclass(value)} - {target.__name__}
+    paragraphs = parse(module.__doc__).body.split("\n\n")
+    return "\n\n".join(text for text in paragraphs if re.split(r"\W", text, maxsplit=1)[0] not in others)
 
 
 def text_below(module: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""Federated algorithms, one file each; presets name well-known combinations of their parts."""
+"""Federated algorithms; presets name well-known combinations of their parts."""
 
 from __future__ import annotations
 

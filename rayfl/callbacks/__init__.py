@@ -1,4 +1,4 @@
-"""Callbacks follow a run, report it elsewhere, keep models and may stop it; one file per callback."""
+"""Callbacks follow a run, report it elsewhere, keep models and may stop it."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ docs/how-to/analyse.md explains the analyses and their options
 AT_URI = "and every node reads the runs repeatedly: copy it to a folder that all nodes can access"
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.analysis") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "rayfl analyse") -> int:
     """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
@@ -108,7 +107,3 @@ def _option(text: str) -> tuple[str, Any]:
         except tomllib.TOMLDecodeError:
             continue
     return key, [_option(f"={part}")[1] for part in raw.split(",")] if "," in raw else raw
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +38,7 @@ WIDE = 10_000
 """Width of a line about a client, whatever the terminal: names are never folded."""
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.cli.data") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "rayfl data") -> int:
     """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
@@ -146,7 +145,3 @@ def _by_client(measured: dict[str, np.ndarray], names: ClientNames | None, facts
             cells.append(Text(", ".join(f"{label} ({share:.0%})" for label, share in next(largest))))
         table.add_row(str(client), *cells)
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(main())

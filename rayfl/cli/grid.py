@@ -16,11 +16,11 @@ examples:
   {prog} cyclicfl_table_2 --only 'FedAvg/*' --seed 0
   {prog} cyclicfl_table_2 --quick data.source=generated --out quick_runs
   {prog} cyclicfl_table_2 --table-only
-  ray job submit --working-dir . -- python -m rayfl.grid cyclicfl_table_2 --out /shared/runs
+  ray job submit --working-dir . -- python -m rayfl grid cyclicfl_table_2 --out /shared/runs
 """
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.grid") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "rayfl grid") -> int:
     """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
     of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
@@ -83,7 +83,3 @@ def _carry_out(options: argparse.Namespace) -> int:
     for outcome in result.failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)
     return 1 if result.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""The scenario schema: frozen pydantic models, one file per section; and how scenarios are found and overridden."""
+"""The scenario schema as frozen pydantic models, and how scenarios are found, read and overridden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning tasks, one file each, and the metrics that evaluate them."""
+"""Learning tasks, and the metrics that evaluate them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line `python -m rayfl.grid`: runs, output, files and exit status."""
+"""The command line `rayfl grid`: runs, output, files and exit status."""
 
 from __future__ import annotations
 
@@ -266,14 +266,14 @@ def test_wrong_use_exits_with_2_and_the_usage(
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert "usage: python -m rayfl.grid" in capsys.readouterr().err
+    assert "usage: rayfl grid" in capsys.readouterr().err
 
 
 def test_help_explains_options_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    assert EXAMPLES.format(prog="python -m rayfl.grid").strip() in said
+    assert EXAMPLES.format(prog="rayfl grid").strip() in said
     for option in (
         "--list",
         "--only",

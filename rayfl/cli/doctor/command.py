@@ -33,7 +33,7 @@ problem. A warning means that rayfl runs, but slower or with less than you may e
 SIGNS = {"ok": Text("ok", "green"), "warning": Text("warning", "yellow"), "problem": Text("PROBLEM", "bold red")}
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.doctor") -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "rayfl doctor") -> int:
     """The command; `exit_status` explains what it returns."""
     options = parser(prog).parse_args(arguments)
     return exit_status(lambda: _carry_out(options))
@@ -114,7 +114,3 @@ def print_checks(checks: Sequence[Check]) -> None:
     problems, warnings = (sum(check.state == state for check in checks) for state in ("problem", "warning"))
     said = [f"{number} {word}{'s' * (number != 1)}" for number, word in ((problems, "problem"), (warnings, "warning"))]
     console.print(f"\n{' and '.join(said)}" if problems or warnings else "\nready: no problems and no warnings")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
