@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import rayfl.cli.data
 import rayfl.cli.run
@@ -21,6 +22,7 @@ from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.generated import coloured_digits
 from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.runs.options import RunOptions
 from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.schema import Grid, load_grid
@@ -138,14 +140,14 @@ def asked(kind: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> t
     """The scenario, overrides and --quick, as the command itself reads them."""
     seen: list[tuple[str, list[str], bool]] = []
 
-    def run(name: str, *, overrides: list[str], quick: bool, **others: Any) -> None:
+    def run_with(options: RunOptions, name: str, overrides: list[str], quick: bool, console: Console) -> None:
         seen.append((name, overrides, quick))
 
     def carry_out(options: argparse.Namespace) -> int:
         seen.append((options.name, options.overrides, options.quick))
         return 0
 
-    monkeypatch.setattr(rayfl.runs.session, "run", run)
+    monkeypatch.setattr(rayfl.runs.session, "run_with", run_with)
     monkeypatch.setattr(rayfl.cli.data, "_carry_out", carry_out)
     if kind == "submit":
         kind, arguments = "run", [each for each in arguments if each not in ("--name", "cyclic")]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rayfl.runs.centralised import Centralise
+    from rayfl.runs.options import RunOptions
 
 
 def folder_or_uri(text: str) -> str | Path:
@@ -120,6 +124,16 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
         metavar="DIR",
         help=f"where to create the folder of the {run}{uri} (default: runs)",
     )
+
+
+def run_options(options: argparse.Namespace) -> RunOptions:
+    """What the command says about how a run, a submission or the runs of a grid are started."""
+    from rayfl.runs.options import RunOptions
+
+    said = vars(options)
+    centralise: Centralise = "keep_momentum" if said.get("keep_momentum") else said.get("centralised", False)
+    given = {name: said[name] for name in ("backend", "address", "out", "data_dir", "resume", "more") if said.get(name)}
+    return RunOptions(centralise=centralise, **given)
 
 
 def add_sources(parser: argparse.ArgumentParser) -> None:

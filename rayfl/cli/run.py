@@ -15,6 +15,7 @@ from rayfl.cli.options import (
     folder_or_uri,
     refuse,
     resolve_shared,
+    run_options,
 )
 
 EXAMPLES = """\
@@ -111,19 +112,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        from rayfl.runs.session import run  # loads PyTorch
+        from rayfl.runs.session import run_with
 
-        run(
-            options.name,
-            overrides=options.overrides,
-            quick=options.quick,
-            backend=options.backend,
-            address=options.address,
-            out=options.out,
-            data_dir=options.data_dir,
-            centralise="keep_momentum" if options.keep_momentum else options.centralised,
-            resume=options.resume,
-            more=options.more or 0,
-            console=Console(),
-        )
+        run_with(run_options(options), options.name, options.overrides, options.quick, Console())
     return 0

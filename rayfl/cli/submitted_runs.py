@@ -13,28 +13,19 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.cli.exit_status import INTERRUPTED
+from rayfl.cli.options import run_options
 from rayfl.console import bar_on
 from rayfl.errors import RayflError
 from rayfl.runs.status import LOST
 from rayfl.service.handle import Handle, attach, names_under_way
-from rayfl.service.submission import submit
+from rayfl.service.submission import submit_with
 
 ASKS_EVERY_S = 1.0
 
 
 def submit_run(options: argparse.Namespace, console: Console) -> int:
     """Submits a scenario; prints the run's name and folder, or follows the run."""
-    handle = submit(
-        options.name,
-        overrides=options.overrides,
-        quick=options.quick,
-        address=options.address,
-        out=options.out,
-        data_dir=options.data_dir,
-        centralise="keep_momentum" if options.keep_momentum else options.centralised,
-        name=options.run,
-        console=console,
-    )
+    handle = submit_with(run_options(options), options.name, options.overrides, options.quick, options.run, console)
     if options.attach:
         return follow(handle, console)
     console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)

@@ -11,13 +11,13 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from rayfl.backends.ray.tune import in_trial
-from rayfl.callbacks.callback import Callback, Given
+from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
 from rayfl.config.scenario import Scenario
 from rayfl.engine.job import Job, Session
@@ -25,12 +25,13 @@ from rayfl.engine.plan.headline import headline_label
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.announcement import announce
-from rayfl.runs.centralised import Centralise, centralised
+from rayfl.runs.centralised import centralised
 from rayfl.runs.changes import check_something_left
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.ending import draw
 from rayfl.runs.initial_weights import find_source, first_model, start_from
 from rayfl.runs.old_records import OldRecords
+from rayfl.runs.options import RunOptions
 from rayfl.runs.preparation import prepare
 from rayfl.runs.privacy_record import new_ledger
 from rayfl.runs.records import Records
@@ -86,39 +87,41 @@ def _public_columns(job: Job) -> set[str]:
 
 @dataclass(frozen=True)
 class Launch:
-    """How to run a scenario; paths are absolute.
+    """A run to start: its options, and what the program that starts it provides.
 
     Attributes:
-        data_dir: The data folder.
-        out: The parent of a newly created run folder.
-        folder: The run's folder, if it should not be created in `out`.
-        backend: `ray` or `inline`.
-        address: Address of a Ray cluster; see `run`.
-        callbacks: Callbacks to call after those that the scenario names.
-        starts: The folder for models of scenarios that others start from.
-        centralise: Whether to run the scenario's centralised counterpart instead, and how.
+        options: How to run it, with absolute paths, data folder and starts included; a run at a URI has the local
+            folder here where it works.
         for_itself: Whether this is the requested run, rather than one that another run starts from.
         check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
             cluster has no room for the hosts (without it the run fails then), and after each event of a scenario that
             runs first.
         kept: The Ray connection and actors that consecutive runs share; None for a single run.
-        resumes: Whether to resume the run in `folder`.
-        mirror: Publishes `folder` if the run is at a URI.
+        mirror: Publishes the run's folder if the run is at a URI.
     """
 
-    data_dir: Path
-    out: Path
-    folder: Path | None
-    backend: Literal["ray", "inline"]
-    address: str | None
-    callbacks: Given
-    starts: Path
-    centralise: Centralise = False
+    options: RunOptions
     for_itself: bool = True
     check_asked: Callable[[], None] | None = None
     kept: KeptCluster | None = None
-    resumes: bool = False
     mirror: Mirror | None = None
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder; None if it is to be created."""
+        return Path(self.options.run_folder) if self.options.run_folder else None
+
+    @property
+    def data_dir(self) -> Path:
+        """The data folder."""
+        assert self.options.data_dir is not None
+        return Path(self.options.data_dir)
+
+    @property
+    def starts(self) -> Path:
+        """The folder for models of scenarios that others start from."""
+        assert self.options.starts is not None
+        return Path(self.options.starts)
 
     @property
     def where(self) -> str:
@@ -134,7 +137,7 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
         launch: How to run it.
         console: Prints progress.
     """
-    if launch.backend == "inline" and scenario.resources.dashboard:
+    if launch.options.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     with ExitStack() as held:
         check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
@@ -151,18 +154,18 @@ def _carried_out(
             old.drop()
         else:
             old.put_back()  # if an attempt to start over was killed
-        if launch.resumes:
-            check_something_left(launch.folder, scenario, launch.callbacks, launch.where)
+        if launch.options.resume:
+            check_something_left(launch.folder, scenario, launch.options.callbacks, launch.where)
     job, model = prepare(scenario, launch.data_dir)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
             f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
             "a folder instead of a URI"
         )
-    if launch.centralise:
-        keep = launch.centralise == "keep_momentum"
+    if launch.options.centralise:
+        keep = launch.options.centralise == "keep_momentum"
         job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
-    named, given = build_callbacks(job.scenario), checked(launch.callbacks, job.scenario)
+    named, given = build_callbacks(job.scenario), checked(launch.options.callbacks, job.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
         check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
         check_ranking_metrics(given, job.scenario, job.result.store, "callbacks[{}]")
@@ -195,13 +198,15 @@ def _carried_out(
         announce(console, job, model)
         if launch.folder:
             stack.enter_context(old.kept_until(has_committed, say))
-        reopened = reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.resumes else None
+        reopened = (
+            reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.options.resume else None
+        )
         if reopened:
             records = stack.enter_context(reopened.records)
         elif launch.folder:
             records = stack.enter_context(Records.within(launch.folder))
         else:
-            records = stack.enter_context(Records.create(launch.out, job.scenario.name, datetime.now()))
+            records = stack.enter_context(Records.create(Path(launch.options.out), job.scenario.name, datetime.now()))
             check_held = held.enter_context(run_lock(records.folder))
         if launch.mirror:
             records.where = str(launch.mirror.remote)
@@ -212,7 +217,7 @@ def _carried_out(
         stack.enter_context(run)
         runs.append(run)
         opened = _session(job, launch, records.folder, run.status)
-        run.connect(opened, launch.backend, reopened.restore if reopened else None)
+        run.connect(opened, launch.options.backend, reopened.restore if reopened else None)
         for _ in run.follow(check):
             pass
         metrics, state = run.finish()
@@ -236,19 +241,11 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
         # its overrides come from this scenario
         folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))
         before = before.model_copy(update={"module_folders": tuple(folders)})
-        carry_out(
-            before,
-            replace(
-                launch,
-                folder=kept,
-                callbacks=(),
-                centralise=False,
-                for_itself=False,
-                resumes=how == "resume",
-                mirror=None,
-            ),
-            console,
+        where = {"begin": None, "resume": None, how: kept}
+        options = replace(
+            launch.options, folder=where["begin"], resume=where["resume"], callbacks=(), centralise=False, more=0
         )
+        carry_out(before, replace(launch, options=options, for_itself=False, mirror=None), console)
 
     def say(text: str) -> None:
         console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
@@ -261,7 +258,7 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
 
 def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
     # imported only if chosen, so that `inline` works without Ray
-    if launch.backend == "inline":
+    if launch.options.backend == "inline":
         from rayfl.backends.inline import inline_session
 
         return inline_session(job)
@@ -276,7 +273,7 @@ def _session(job: Job, launch: Launch, folder: Path, status: Status) -> Abstract
         launch.check_asked()
 
     waiting = wait if launch.check_asked else None
-    return ray_session(job, launch.address, RayLog(folder / NAME), waiting, launch.kept)
+    return ray_session(job, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
 
 
 def _of_trial(scenario: Scenario) -> list[Callback]:

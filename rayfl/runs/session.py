@@ -6,9 +6,10 @@ Both ask Ray to start before they load PyTorch, which they do only when a run ne
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -16,8 +17,9 @@ from rayfl.config.loader import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.files import cache_folder, data_folder
 from rayfl.errors import ScenarioError
-from rayfl.remote_folder import RemoteFolder, local, located
+from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.folder import check_writable, scenario_of
+from rayfl.runs.options import OUT, Backend, RunOptions
 
 if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
@@ -26,13 +28,8 @@ if TYPE_CHECKING:
     from rayfl.runs.result import Result
     from rayfl.runs.working_folder import Mirror
 
-
-Backend = Literal["ray", "inline"]
-
-OUT = "runs"
-"""The default parent of the folders of runs."""
-
-DATA = "but rayfl reads it from the disk of this machine: use a folder"
+ScenarioLike = str | Path | dict[str, Any] | Scenario
+"""A name, the path of a TOML file, a table, or a `Scenario`."""
 
 
 class Session:
@@ -51,7 +48,7 @@ class Session:
         console: As for `rayfl.run`.
 
     Raises:
-        ScenarioError: See `check_backend`.
+        ScenarioError: See `RunOptions`.
 
     Example:
         >>> import rayfl
@@ -75,13 +72,8 @@ class Session:
         starts: str | Path | None = None,
         console: Console | None = None,
     ) -> None:
-        check_backend(backend, address)
-        self._backend, self._address, self._console = backend, address, console or Console()
-        # absolute paths, since a connection to Ray may change the working directory
-        self._out, self._data_dir = located(out), data_dir
-        self._starts = local(starts, "starts", DATA) if starts else None
-        if data_dir:
-            local(data_dir, "data_dir", DATA)
+        options = RunOptions(backend=backend, address=address, out=out, data_dir=data_dir, starts=starts)
+        self._options, self._console = options.anchored(), console or Console()
         self._stack = ExitStack()
         self._kept: KeptCluster | None = None
 
@@ -111,85 +103,51 @@ class Session:
         more: int = 0,
     ) -> Result:
         """Runs a scenario, with the arguments, the result and the errors of `rayfl.run`."""
-        if resume and folder:
-            raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
-        if more and (not resume or scenario is not None or more < 0):
+        options = replace(
+            self._options, folder=folder, callbacks=callbacks, centralise=centralise, resume=resume, more=more
+        )
+        return self._run(scenario, overrides, quick, options)
+
+    def _run(self, scenario: ScenarioLike | None, overrides: Overrides, quick: bool, options: RunOptions) -> Result:
+        if options.more and scenario is not None:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        chosen = resume or folder
-        place = located(chosen) if chosen else self._out
+        place = located(options.run_folder or options.out)
         if not isinstance(place, RemoteFolder):
-            begun = scenario_of(place) if resume else None
+            begun = scenario_of(place) if options.resume else None
             check_writable(place)
-            loaded = self._loaded(scenario, overrides, quick, begun, more)
-            folder = place if chosen else None
-            return self._carry_out(loaded, place, folder, callbacks, centralise, resume is not None)
+            loaded = _loaded(scenario, overrides, quick, begun, options)
+            return self._launch(loaded, options.within(place) if options.run_folder else options)
         from rayfl.runs.working_folder import WorkingFolder, check_holds_no_run, new_place
 
         with WorkingFolder(self._console) as working:
             place.check_writable()
-            if resume:
+            if options.resume:
                 working.download(place)
-            elif folder:
+            elif options.folder:
                 check_holds_no_run(place)
-            begun = scenario_of(working.path) if resume else None
-            loaded = self._loaded(scenario, overrides, quick, begun, more)
-            mirror = working.publish_at(place if chosen else new_place(place, loaded.name, bool(centralise)))
-            own = working.path
-            result = self._carry_out(loaded, own.parent, own, callbacks, centralise, resume is not None, mirror)
+            begun = scenario_of(working.path) if options.resume else None
+            loaded = _loaded(scenario, overrides, quick, begun, options)
+            if not options.run_folder:
+                place = new_place(place, loaded.name, bool(options.centralise))
+            mirror = working.publish_at(place)
+            result = self._launch(loaded, options.within(working.path), mirror)
             working.lasts_as_long_as(result)
             return result
 
-    def _loaded(
-        self,
-        scenario: str | Path | dict[str, Any] | Scenario | None,
-        overrides: Overrides,
-        quick: bool,
-        begun: Path | None,
-        more: int,
-    ) -> Scenario:
-        """The scenario to run; by default that of the run to resume, with `more` rounds added to its last phase."""
-        scenario = begun if scenario is None else scenario
-        if scenario is None:
-            raise ScenarioError("scenario: name a scenario, or a run to resume")
-        data_folder(self._data_dir)  # raises if the folder does not exist
-        loaded = load_scenario(scenario, overrides, quick)
-        *before, last = loaded.phases
-        longer = last.model_copy(update={"rounds": last.rounds + more})
-        return loaded.model_copy(update={"phases": (*before, longer)}) if more else loaded
-
-    def _carry_out(
-        self,
-        loaded: Scenario,
-        out: Path,
-        folder: Path | None,
-        callbacks: Given,
-        centralise: Centralise,
-        resumes: bool,
-        mirror: Mirror | None = None,
-    ) -> Result:
+    def _launch(self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None) -> Result:
         kept = self._cluster()
         if kept and loaded.start is None:  # a start that must run first may wait for other programs
-            kept.connect_early(self._address, loaded.resources.dashboard)
+            kept.connect_early(options.address, loaded.resources.dashboard)
         # loading PyTorch takes about as long as Ray takes to start in the meantime
         from rayfl.runs.launch import Launch, carry_out
 
-        launch = Launch(
-            data_folder(self._data_dir).absolute(),
-            out,
-            folder,
-            self._backend,
-            self._address,
-            tuple(callbacks) if isinstance(callbacks, list | tuple) else callbacks,
-            self._starts or cache_folder() / "starts",
-            centralise,
-            kept=kept,
-            resumes=resumes,
-            mirror=mirror,
-        )
-        return carry_out(loaded, launch, self._console)
+        data, starts = data_folder(options.data_dir).absolute(), options.starts or cache_folder() / "starts"
+        given = tuple(options.callbacks) if isinstance(options.callbacks, list | tuple) else options.callbacks
+        options = replace(options, data_dir=data, starts=starts, callbacks=given)
+        return carry_out(loaded, Launch(options, kept=kept, mirror=mirror), self._console)
 
     def _cluster(self) -> KeptCluster | None:
-        if self._backend == "inline":
+        if self._options.backend == "inline":
             return None
         if self._kept is None:
             from rayfl.backends.ray.kept_cluster import KeptCluster, cluster_of_trials  # `inline` works without Ray
@@ -198,16 +156,18 @@ class Session:
         return self._kept
 
 
-def check_backend(backend: str, address: str | None) -> None:
-    """Rejects an unknown backend, and an address that has no effect.
-
-    Raises:
-        ScenarioError: The backend is not `ray` or `inline`, or is `inline` and has no use for an address.
-    """
-    if backend not in ("ray", "inline"):
-        raise ScenarioError(f"backend: '{backend}' is neither 'ray' nor 'inline'")
-    if address and backend == "inline":
-        raise ScenarioError("address: has no effect without Ray (backend 'inline'); leave it out")
+def _loaded(
+    scenario: ScenarioLike | None, overrides: Overrides, quick: bool, begun: Path | None, options: RunOptions
+) -> Scenario:
+    """The scenario to run; by default that of the run to resume, with `more` rounds added to its last phase."""
+    scenario = begun if scenario is None else scenario
+    if scenario is None:
+        raise ScenarioError("scenario: name a scenario, or a run to resume")
+    data_folder(options.data_dir)  # raises if the folder does not exist
+    loaded = load_scenario(scenario, overrides, quick)
+    *before, last = loaded.phases
+    longer = last.model_copy(update={"rounds": last.rounds + options.more})
+    return loaded.model_copy(update={"phases": (*before, longer)}) if options.more else loaded
 
 
 def run(
@@ -279,18 +239,30 @@ def run(
         >>> result.metrics.select(["phase", "round"]).to_pylist()
         [{'phase': 'cyclic', 'round': 1}, {'phase': 'federated', 'round': 2}]
     """
-    if out != OUT and (folder or resume):
-        raise ScenarioError(f"out: has no effect with {'folder' if folder else 'resume'}; leave it out")
-    with Session(
-        backend=backend, address=address, out=out, data_dir=data_dir, starts=starts, console=console
-    ) as session:
-        return session.run(
-            scenario,
-            overrides=overrides,
-            quick=quick,
-            folder=folder,
-            callbacks=callbacks,
-            centralise=centralise,
-            resume=resume,
-            more=more,
-        )
+    options = RunOptions(
+        backend=backend,
+        address=address,
+        out=out,
+        folder=folder,
+        data_dir=data_dir,
+        callbacks=callbacks,
+        starts=starts,
+        centralise=centralise,
+        resume=resume,
+        more=more,
+    )
+    return run_with(options, scenario, overrides, quick, console)
+
+
+def run_with(
+    options: RunOptions,
+    scenario: ScenarioLike | None,
+    overrides: Overrides = (),
+    quick: bool = False,
+    console: Console | None = None,
+) -> Result:
+    """Runs a scenario as `rayfl.run` does."""
+    options.check_out()
+    anchored = options.anchored()
+    with Session(backend=options.backend, address=options.address, console=console) as session:
+        return session._run(scenario, overrides, quick, anchored)

@@ -6,8 +6,7 @@ import math
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from rayfl.console import log_console
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested
 from rayfl.passwords import without_passwords
-from rayfl.runs.centralised import Centralise
+from rayfl.runs.options import RunOptions
 from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
 
 if TYPE_CHECKING:
@@ -41,24 +40,18 @@ NAMESPACE = "rayfl"
 
 @dataclass(frozen=True)
 class Submission:
-    """The arguments of a submitted run; paths are absolute.
+    """A submitted run.
 
     Attributes:
         scenario: The scenario to run.
         folder: The run's folder.
-        data_dir: The data folder.
-        callbacks: Callbacks from the submitting program, pickled by Ray.
-        starts: The folder for models of scenarios that others start from.
-        centralise: Whether to run the scenario's centralised counterpart instead, and how.
+        options: How to run it there, with absolute paths; callbacks are those of the submitting program.
         main_objects: See `pack_main_objects`.
     """
 
     scenario: Scenario
     folder: Path
-    data_dir: Path
-    callbacks: Sequence[Callback]
-    starts: Path
-    centralise: Centralise
+    options: RunOptions
     main_objects: bytes
 
 
@@ -116,12 +109,9 @@ class RunActor:
         from rayfl.runs.run_lock import HeldError
 
         given, folder = self._submission, self._submission.folder
-        callbacks = [*given.callbacks, self._watch]
         try:
-            launch = Launch(
-                given.data_dir, folder.parent, folder, "ray", None, callbacks, given.starts, given.centralise,
-                check_asked=self._check_asked,
-            )  # fmt: skip
+            options = replace(given.options, folder=folder, callbacks=[*given.options.callbacks, self._watch])
+            launch = Launch(options, check_asked=self._check_asked)
             carry_out(given.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
 from rayfl.runs.centralised import Centralise
 from rayfl.runs.folder import check_holds_no_run, new_folder
+from rayfl.runs.options import OUT, RunOptions
 from rayfl.runs.resolution import resolve
-from rayfl.runs.session import OUT
+from rayfl.runs.session import ScenarioLike
 from rayfl.service.handle import Handle
 from rayfl.service.run_actor import NAMESPACE, RunActor, Submission
 
@@ -87,17 +89,33 @@ def submit(
         handle = rayfl.submit("femnist_cyclic", address="auto", name="cyclic")
         rayfl.attach("cyclic", address="auto").metrics()     # also in another program
     """
-    if out != OUT and folder:
+    options = RunOptions(
+        address=address, out=out, folder=folder, data_dir=data_dir, callbacks=callbacks, starts=starts,
+        centralise=centralise,
+    )  # fmt: skip
+    return submit_with(options, scenario, overrides, quick, name, console)
+
+
+def submit_with(
+    options: RunOptions,
+    scenario: ScenarioLike,
+    overrides: Overrides = (),
+    quick: bool = False,
+    name: str | None = None,
+    console: Console | None = None,
+) -> Handle:
+    """Starts a run on a cluster as `rayfl.submit` does."""
+    if options.out != OUT and options.folder:
         raise ScenarioError("out: has no effect with folder; leave it out")
     resolved = load_scenario(scenario, overrides, quick)
     checkable = resolve(resolved)
     check_scenario(checkable)
     check_dashboard(resolved.resources.dashboard)
-    copied = [_pickled(callback, index) for index, callback in enumerate(checked(callbacks, checkable))]
-    out, data = local(out, "out", AT_URI), data_folder(data_dir).absolute()
-    own = local(folder, "folder", AT_URI) if folder else None
+    copied = [_pickled(callback, index) for index, callback in enumerate(checked(options.callbacks, checkable))]
+    out, data = local(options.out, "out", AT_URI), data_folder(options.data_dir).absolute()
+    own = local(options.folder, "folder", AT_URI) if options.folder else None
     main_objects = pack_main_objects(resolved)
-    connected(address)
+    connected(options.address)
     check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
     if ends_with_this_program():
         (console or Console()).print(
@@ -115,10 +133,11 @@ def submit(
         scheduling_strategy=here,
     )  # fmt: skip
     try:
-        kept = Path(starts).absolute() if starts else cache_folder() / "starts"
-        actor = detached.remote(Submission(resolved, own, data, copied, kept, centralise, main_objects))
+        starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
+        given = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
+        actor = detached.remote(Submission(resolved, own, given, main_objects))
     except ValueError:
-        if folder is None:
+        if options.folder is None:
             own.rmdir()
         raise ScenarioError(
             f"name: an active run on this cluster is already called '{name}' (rayfl.attach('{name}')); choose another"

@@ -14,6 +14,7 @@ import ray
 import rayfl.runs.launch
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
+from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import HeldError
 from rayfl.service.run_actor import LOG, RunActor, Submission
 from tests.callbacks.scene import tables
@@ -30,7 +31,8 @@ def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> st
     killed: list[Any] = []
     monkeypatch.setattr(ray, "kill", killed.append)
     scenario = Scenario.from_tables(tables())
-    actor = RunActor(Submission(scenario, folder, folder, (), folder, False, pickle.dumps({})))
+    options = RunOptions(data_dir=folder, starts=folder)
+    actor = RunActor(Submission(scenario, folder, options, pickle.dumps({})))
     actor._run(None)
     assert actor.ended(0.0)
     assert killed == [None]

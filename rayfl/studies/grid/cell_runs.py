@@ -12,8 +12,9 @@ import shutil
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
@@ -22,6 +23,7 @@ from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError
 from rayfl.passwords import without_passwords
 from rayfl.privacy.release_ledger import LEDGER_FILE
+from rayfl.runs.options import RunOptions
 from rayfl.runs.start_chain import Starting, starts_of
 from rayfl.runs.status import Status, readable_status
 from rayfl.studies.grid.cells import MARKER, Cell, device_of_hosts
@@ -189,17 +191,19 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
     """
     from rayfl.runs.resume import How, run_in_place
     from rayfl.runs.run_lock import HeldError
-    from rayfl.runs.session import run  # loads PyTorch
+    from rayfl.runs.session import run_with
 
     # only a folder that the user named must exist, and the command line has checked it
     given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
 
     def carry_out(how: How) -> None:
-        where: Any = {"resume": cell.folder}
+        options = RunOptions(backend="inline", data_dir=given, starts=cell.starts)
         if how == "begin":
-            where = {"folder": cell.folder}
             begin(cell)
-        run(cell.scenario, backend="inline", data_dir=given, starts=cell.starts, console=console, **where)
+            options = replace(options, folder=cell.folder)
+        else:
+            options = replace(options, resume=cell.folder)
+        run_with(options, cell.scenario, console=console)
 
     def say(text: str) -> None:
         console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
@@ -228,16 +232,13 @@ def _keep_failure(cell: Cell, error: Exception) -> None:
         Status(cell.folder, sum(phase.rounds for phase in cell.scenario.phases)).ended_early(error)
 
 
-def run_cells(
-    cells: Sequence[Cell], backend: Literal["ray", "inline"], address: str | None, data_dir: Path, folder: Path
-) -> Iterator[Outcome | int]:
+def run_cells(cells: Sequence[Cell], options: RunOptions, folder: Path) -> Iterator[Outcome | int]:
     """Runs cells in the given order.
 
     Args:
         cells: The cells to run.
-        backend: `inline` for one after another in this process, `ray` for in parallel on a cluster.
-        address: Address of the cluster; see `rayfl.run`.
-        data_dir: The folder of real data. If it exists, every node of the cluster must be able to access it.
+        options: With backend `inline` cells run one after another in this process, with `ray` in parallel on a cluster.
+            The folder of real data is absolute; if it exists, every node of the cluster must be able to access it.
         folder: The folder of the grid. Every node of the cluster must be able to access it.
 
     Yields:
@@ -246,7 +247,9 @@ def run_cells(
     Raises:
         ResourceError: There is no cluster, a cell does not fit into it, or a node cannot access a folder.
     """
-    if backend == "inline":
+    assert isinstance(options.data_dir, Path)
+    data_dir = options.data_dir
+    if options.backend == "inline":
         for cell in cells:
             yield 1
             yield Outcome(cell, run_cell(cell, data_dir))
@@ -256,7 +259,7 @@ def run_cells(
 
     waiting = dict(enumerate(map(_log_time, cells)))
     tasks = [Task((cell, data_dir), resources_of(cell.scenario)) for cell in cells]
-    with closing(run_tasks(run_cell, tasks, address, folder, data_dir)) as results:
+    with closing(run_tasks(run_cell, tasks, options.address, folder, data_dir)) as results:
         for result in results:
             if result is not None:
                 del waiting[result.task]

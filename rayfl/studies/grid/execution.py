@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
 from rayfl.runs.digests import recorded
 from rayfl.runs.folder import check_writable
-from rayfl.runs.session import check_backend
+from rayfl.runs.options import OUT, RunOptions
 from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
 from rayfl.studies.grid.cells import Cell, cells_of, check_data_unchanged, check_same_data
 from rayfl.studies.grid.progress import GridProgress
@@ -91,7 +91,7 @@ def grid(
     tasks: Collection[int] = (),
     backend: Literal["ray", "inline"] = "ray",
     address: str | None = None,
-    out: str | Path = "runs",
+    out: str | Path = OUT,
     data_dir: str | Path | None = None,
     table_only: bool = False,
     console: Console | None = None,
@@ -137,10 +137,10 @@ def grid(
         >>> result.table["row"].to_pylist()
         ['FedAvg', 'FedProx']
     """
-    check_backend(backend, address)
+    options = RunOptions(backend=backend, address=address, out=out, data_dir=data_dir)
     if table_only and (only or seeds or tasks):
         raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
-    console, data = console or Console(), data_folder(data_dir).absolute()
+    options = replace(options, data_dir=data_folder(data_dir).absolute())
     loaded, given = load_grid(grid), override_pairs(overrides)
     # absolute paths, since a connection to Ray may change the working directory
     place = local(out, "out", AT_URI)
@@ -150,7 +150,7 @@ def grid(
     chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
     changes = [*(["--quick"] if quick else []), *_changes(given)]
     with nullcontext() if table_only else alone_in(folder):
-        return _run_left(loaded, cells, chosen, changes, folder, data, backend, address, console)
+        return _run_left(loaded, cells, chosen, changes, folder, options, console or Console())
 
 
 def _run_left(
@@ -159,9 +159,7 @@ def _run_left(
     chosen: Sequence[Cell],
     changes: Sequence[str],
     folder: Path,
-    data_dir: Path,
-    backend: Literal["ray", "inline"],
-    address: str | None,
+    options: RunOptions,
     console: Console,
 ) -> GridResult:
     finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
@@ -180,11 +178,12 @@ def _run_left(
     if left:
         from rayfl.studies.grid.cell_checks import check_cells
 
-        check_cells([cell for cell in cells if cell in left], data_dir, grid.figures)
-        check_data_unchanged(finished, left, data_dir)
+        assert isinstance(options.data_dir, Path)
+        check_cells([cell for cell in cells if cell in left], options.data_dir, grid.figures)
+        check_data_unchanged(finished, left, options.data_dir)
     with GridProgress(len(left), sum(left.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)
-        for event in run_cells(list(left), backend, address, data_dir, folder) if left else ():
+        for event in run_cells(list(left), options, folder) if left else ():
             if isinstance(event, int):
                 progress.running(event)
                 continue

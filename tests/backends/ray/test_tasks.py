@@ -15,6 +15,7 @@ import ray
 from rayfl.backends.ray.tasks import Returned, Task, nodes_that_miss, run_tasks
 from rayfl.config.execution import Resources
 from rayfl.errors import RayflError, ResourceError
+from rayfl.runs.options import RunOptions
 from rayfl.studies.grid.cell_runs import LOG, Outcome, run_cells
 from rayfl.studies.grid.cells import Cell, cells_of
 from tests.backends.ray.calls import answer, own_process
@@ -26,7 +27,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cl
 def metrics(cells: list[Cell], backend: Any, out: Path) -> dict[str, list[dict[str, Any]]]:
     """Of every cell that was run, without the clock."""
     found = {}
-    for event in run_cells(cells, backend, None, NO_DATA, out):
+    for event in run_cells(cells, RunOptions(backend=backend, data_dir=NO_DATA), out):
         if isinstance(event, Outcome):
             assert event.error is None
             assert event.cell.finished()
@@ -48,7 +49,7 @@ def test_a_cell_goes_on_after_its_worker_was_killed_and_after_the_grid_was_inter
     grid = write_grid(tmp_path, seeds=[0], rows={"a": row}, columns={"b": {}})
     (cell,), (other,) = (cells_of(grid, tmp_path / backend) for backend in ("ray", "inline"))
     (tmp_path / "ray").mkdir()
-    events, killed = run_cells([cell], "ray", None, NO_DATA, tmp_path), ""
+    events, killed = run_cells([cell], RunOptions(backend="ray", data_dir=NO_DATA), tmp_path), ""
     for _ in events:
         log = (cell.folder / LOG).read_text() if (cell.folder / LOG).exists() else ""
         if not killed and list(cell.folder.glob("checkpoints/round-*.json")):
@@ -69,7 +70,7 @@ def test_a_cell_goes_on_after_its_worker_was_killed_and_after_the_grid_was_inter
 def test_a_failed_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     rows = {"raises": {"model": "tests.user_code:RaisesInTraining"}, "good": {}}
     cells = cells_of(write_grid(tmp_path, rows=rows, columns={"only": {}}, seeds=[0]), tmp_path)
-    events = list(run_cells(cells, "ray", None, NO_DATA, tmp_path))
+    events = list(run_cells(cells, RunOptions(backend="ray", data_dir=NO_DATA), tmp_path))
     errors = {event.cell.row: event.error for event in events if isinstance(event, Outcome)}
     assert errors.pop("good") is None
     assert (errors["raises"] or "").startswith("client ")
@@ -87,7 +88,7 @@ def test_a_log_of_an_earlier_run_is_no_run_under_way(tmp_path: Path, monkeypatch
         yield None
 
     monkeypatch.setattr("rayfl.backends.ray.tasks.run_tasks", ticks)
-    assert list(run_cells(cells, "ray", None, NO_DATA, tmp_path)) == [0, 1]
+    assert list(run_cells(cells, RunOptions(backend="ray", data_dir=NO_DATA), tmp_path)) == [0, 1]
 
 
 def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> None:

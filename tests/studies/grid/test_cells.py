@@ -12,6 +12,7 @@ import tomli_w
 
 from rayfl.backends.ray.tasks import Returned
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.runs.options import RunOptions
 from rayfl.runs.status import read_status
 from rayfl.studies.grid.cell_runs import BEGUN, LOG, Outcome, alone_in, client_updates, planned, run_cell, run_cells
 from rayfl.studies.grid.cells import MARKER, Cell, cells_of
@@ -48,7 +49,7 @@ def write_grid(folder: Path, **changes: Any) -> Grid:
 
 
 def run_inline(cells: list[Cell], out: Path) -> list[Outcome]:
-    events = list(run_cells(cells, "inline", None, NO_DATA, out))
+    events = list(run_cells(cells, RunOptions(backend="inline", data_dir=NO_DATA), out))
     return [event for event in events if isinstance(event, Outcome)]
 
 
@@ -96,7 +97,7 @@ def test_files_of_an_unfinished_run_stay_until_it_begins_again(grid: Grid, tmp_p
     first, second, *_ = cells_of(grid, tmp_path)
     second.folder.mkdir(parents=True)
     (second.folder / LOG).write_text("error: why it failed")
-    events = run_cells([first, second], "inline", None, NO_DATA, tmp_path)
+    events = run_cells([first, second], RunOptions(backend="inline", data_dir=NO_DATA), tmp_path)
     assert [next(events), next(events)] == [1, Outcome(first, None)]
     assert (second.folder / LOG).read_text() == "error: why it failed"
     assert list(events) == [1, Outcome(second, None)]
@@ -120,7 +121,7 @@ def test_runs_with_most_client_updates_come_first(grid: Grid, tmp_path: Path, mo
     work = planned(cells)
     assert [work[cell] for cell in cells if cell.place.seed == 0] == [3 * 2, 3 * 4, 2 + 2 * 2, 2 + 2 * 4]
     assert list(work.values()) == [12, 12, 10, 10, 6, 6, 6, 6]
-    events = list(run_cells(list(work), "inline", None, NO_DATA, tmp_path))
+    events = list(run_cells(list(work), RunOptions(backend="inline", data_dir=NO_DATA), tmp_path))
     assert events[::2] == [1] * 8
     assert [event.cell for event in events if isinstance(event, Outcome)] == list(work)
 
@@ -218,7 +219,7 @@ def test_a_worker_that_ray_lost_is_kept_as_a_failure(
         yield Returned(0, ResourceError("the worker died:\nout of memory"))
 
     monkeypatch.setattr("rayfl.backends.ray.tasks.run_tasks", lost)
-    outcome, _ = run_cells([cell], "ray", None, NO_DATA, tmp_path)
+    outcome, _ = run_cells([cell], RunOptions(backend="ray", data_dir=NO_DATA), tmp_path)
     assert outcome == Outcome(cell, "the worker died: out of memory")
     status = read_status(cell.folder)
     assert status is not None
