@@ -13,9 +13,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.backends.ray.connection import check_dashboard, connected, ends_with_this_program
+from rayfl.backends.ray.connection import check_dashboard, connected
 from rayfl.backends.ray.given_run import pack_main_objects
 from rayfl.backends.ray.placement import check_ever_fits
+from rayfl.backends.ray.private import started_cluster
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.selection import checked
 from rayfl.config.loader import Overrides, load_scenario
@@ -117,7 +118,7 @@ def submit_with(
     main_objects = pack_main_objects(resolved)
     connected(options.address)
     check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
-    if ends_with_this_program():
+    if started_cluster():
         (console or Console()).print(
             Text("warning: this program started the cluster, so the run ends when this program does", style="yellow"),
             soft_wrap=True,

@@ -36,7 +36,7 @@ def test_a_scenario_that_cannot_run_is_rejected_at_once(tmp_path: Path, monkeypa
         rayfl.submit(tables(**scene), callbacks=list(given), **where)
 
     monkeypatch.setattr("rayfl.service.submission.connected", lambda address: None)
-    monkeypatch.setattr("rayfl.service.submission.ends_with_this_program", lambda: False)
+    monkeypatch.setattr("rayfl.service.submission.started_cluster", lambda: False)
     monkeypatch.setattr("rayfl.backends.ray.placement.nodes", lambda: [Room({"CPU": 2.0}, {})])
     with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
         submit(callbacks=["early_stoping"])

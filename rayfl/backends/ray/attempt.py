@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray._private.state import actors
 from ray.exceptions import RayError
 from ray.util import placement_group_table
 
 from rayfl.backends.ray.actors import Actors, KeptActors
 from rayfl.backends.ray.failures import as_rayfl_error, take_ray_text
 from rayfl.backends.ray.log import RayLog
+from rayfl.backends.ray.private import restarts
 from rayfl.backends.ray.workers import ActorWorker, RayBackend, names_of
 from rayfl.engine.backend import Call, Ref
 from rayfl.engine.events import Event, HostRestarted, RoundDone, RoundSettled
@@ -110,7 +110,7 @@ class Deaths:
     def __init__(self, actors: Actors, head: Head) -> None:
         self._head = head
         self._actors, self._asked = actors, time.monotonic()
-        self._restarts = [_restarts_of(host) for host in actors.hosts]
+        self._restarts = [restarts(host.actor) for host in actors.hosts]
 
     def since(self, done: RoundDone) -> Iterator[HostRestarted]:
         """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most."""
@@ -118,7 +118,7 @@ class Deaths:
             return
         self._asked = time.monotonic()
         for number, host in enumerate(self._actors.hosts):
-            before, self._restarts[number] = self._restarts[number], _restarts_of(host)
+            before, self._restarts[number] = self._restarts[number], restarts(host.actor)
             if self._restarts[number] > before:
                 yield HostRestarted(done.phase, done.round, number, self._restarts[number])
 
@@ -139,10 +139,6 @@ class Deaths:
         except RayError:
             return {}
         return deaths
-
-
-def _restarts_of(worker: ActorWorker) -> int:
-    return int(actors(worker.actor._actor_id.hex()).get("NumRestarts", 0))
 
 
 class Attempt:

@@ -13,11 +13,14 @@ from typing import Any
 
 import grpc
 import ray
-from ray._common.utils import get_default_ray_temp_dir
-from ray._private.grpc_utils import init_grpc_channel
-from ray._private.services import find_bootstrap_address, find_gcs_addresses
 
 from rayfl.backends.ray.kept_cluster import CONNECTION, wait_for_given_up
+from rayfl.backends.ray.private import (
+    CLUSTER_ID,
+    find_bootstrap_address,
+    find_gcs_addresses,
+    init_grpc_channel,
+)
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import hangup_blocked, sigterm_handler_kept
 
@@ -26,9 +29,6 @@ REACH_TIMEOUT_S = 5.0
 
 START_TRIES = 3
 """How often to try to start Ray."""
-
-CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
-"""The first request of any program that joins a Ray cluster."""
 
 NOT_RAY = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNIMPLEMENTED}
 """Status codes if no server, or one that is not Ray, answers. Ray explains failures other than these."""
@@ -91,12 +91,6 @@ def connected(address: str | None) -> None:
                 "a submitted run needs a cluster that outlives this program: start one (ray start --head) and pass its "
                 "address (address='auto'), or use rayfl.run"
             )
-
-
-def ends_with_this_program() -> bool:
-    """Whether this program started the cluster that it is connected to."""
-    node: Any = ray._private.worker._global_node
-    return node is not None and bool(node.is_head())
 
 
 def connect(address: str | None, workers_print: bool = True, dashboard: bool = False) -> str | None:
@@ -246,11 +240,6 @@ def local_address() -> str:
         return named
     running = find_gcs_addresses()
     return find_bootstrap_address(None) or next(iter(running), "")
-
-
-def temporary_folder() -> Path:
-    """Ray's folder for the files of its sessions."""
-    return Path(get_default_ray_temp_dir())
 
 
 def token_from(environment: Mapping[str, str], home: Path) -> str:

@@ -9,14 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import ray._private.worker as ray_worker
-from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
+from rayfl.backends.ray.private import message_printer, output_printers, print_messages_with, print_output_with
 
 NAME = "ray.log"
 """Name of the file in a run's folder."""
-
-HANDLER = "ray_print_logs"
-"""Ray's name of the handler that prints the workers' output on the driver's terminal."""
 
 HELD_LINES = 10_000
 """How many lines are held at most while they cannot be written."""
@@ -93,22 +89,18 @@ class _Redirection:
         with self._lock:
             self._logs = [*self._logs, (log, prints)]
             if len(self._logs) == 1:
-                self._shows = [handler for name, handler in dispatcher.handlers if name == HANDLER]
-                self._print = ray_worker.print_to_stdstream
+                self._shows, self._print = output_printers(), message_printer()
                 if self._shows:
-                    dispatcher.remove_handler(HANDLER)
-                    dispatcher.add_handler(HANDLER, self._take_output)
-                ray_worker.print_to_stdstream = self._take_message
+                    print_output_with([self._take_output])
+                print_messages_with(self._take_message)
 
     def remove(self, log: RayLog) -> None:
         with self._lock:
             self._logs = [item for item in self._logs if item[0] is not log]
             if not self._logs:
-                ray_worker.print_to_stdstream = self._print
+                print_messages_with(self._print)
                 if self._shows:
-                    dispatcher.remove_handler(HANDLER)
-                    for show in self._shows:
-                        dispatcher.add_handler(HANDLER, show)
+                    print_output_with(self._shows)
 
     def _take_output(self, data: Mapping[str, Any]) -> None:
         logs = self._logs

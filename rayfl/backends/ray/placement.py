@@ -14,12 +14,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 import ray
-from ray._private.state import available_resources_per_node
 from ray.exceptions import GetTimeoutError
 from ray.util import get_current_placement_group
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from rayfl.backends.ray.private import available_resources_per_node
 from rayfl.config.execution import Resources
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError

@@ -10,9 +10,9 @@ def in_trial() -> bool:
     """Whether this program is a function that Ray Tune runs as a trial."""
     if "ray.tune" not in sys.modules:  # a trial has imported it; needs rayfl[tune]
         return False
-    from ray.tune.trainable.trainable_fn_utils import _in_tune_session
+    from rayfl.backends.ray.private import in_tune_session
 
-    return bool(_in_tune_session())
+    return in_tune_session()
 
 
 def report_to_trial(metrics: Mapping[str, object]) -> None:

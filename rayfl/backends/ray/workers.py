@@ -10,6 +10,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from rayfl.backends.ray.failures import as_rayfl_error
+from rayfl.backends.ray.private import actor_id
 from rayfl.engine.backend import Ref
 
 
@@ -55,4 +56,4 @@ class RayBackend:
 
 def names_of(workers: Sequence[ActorWorker]) -> dict[str, str]:
     """The name of each actor by its id in hexadecimal digits."""
-    return {worker.actor._actor_id.hex(): worker.name for worker in workers}
+    return {actor_id(worker.actor): worker.name for worker in workers}

@@ -224,7 +224,8 @@ class RayFacts:
 
 def ray_facts() -> RayFacts:
     """The facts about Ray on this machine; sends a cluster's address two short requests, and joins no cluster."""
-    from rayfl.backends.ray.connection import check_is_cluster, local_address, temporary_folder, token_from
+    from rayfl.backends.ray.connection import check_is_cluster, local_address, token_from
+    from rayfl.backends.ray.private import temporary_folder
 
     def unreachable(address: str) -> str:
         try:

@@ -15,7 +15,8 @@ import pytest
 import ray
 
 from rayfl.backends.ray import connection
-from rayfl.backends.ray.connection import CLUSTER_ID, attached
+from rayfl.backends.ray.connection import attached
+from rayfl.backends.ray.private import CLUSTER_ID, started_cluster
 from rayfl.errors import ResourceError
 
 
@@ -197,7 +198,7 @@ def test_a_cluster_that_this_program_has_started_is_known_to_end_with_it(
     is_head: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray._private.worker._global_node", SimpleNamespace(is_head=lambda: is_head))
-    assert connection.ends_with_this_program() is is_head
+    assert started_cluster() is is_head
 
 
 @pytest.mark.slow

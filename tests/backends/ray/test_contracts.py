@@ -10,6 +10,7 @@ import json
 import os
 import re
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from ray.cluster_utils import Cluster
 from rich.console import Console
 
 import rayfl
+from rayfl.backends.ray import private
 from rayfl.backends.ray.connection import attached
 from rayfl.backends.ray.kept_cluster import KeptCluster, cluster_of_trials
 from rayfl.backends.ray.log import RayLog
@@ -96,6 +98,47 @@ def test_a_run_survives_the_loss_of_a_node_with_the_same_bits(
     assert sum(node["Alive"] for node in ray.nodes()) == 1
     expected, _ = run_on_hosts(prepared(phases=[phase]), 1)
     assert np.array_equal(model, expected)
+
+
+class Restarted:
+    """Dies once on request."""
+
+    def id(self) -> str | None:
+        return ray.get_runtime_context().get_actor_id()
+
+    def die(self) -> None:
+        os._exit(1)
+
+
+def test_what_is_private_in_ray_means_what_rayfl_takes_it_for(cluster: Cluster) -> None:
+    address = cluster.address
+    with attached(address):
+        restarted: Any = ray.remote(num_cpus=0, max_restarts=1)(Restarted)
+        actor = restarted.remote()
+        assert (ray.get(actor.id.remote()), private.restarts(actor)) == (private.actor_id(actor), 0)
+        with pytest.raises(ray.exceptions.RayActorError):
+            ray.get(actor.die.remote())
+        until(lambda: private.restarts(actor) == 1)
+        free = private.available_resources_per_node()
+        assert {node["NodeID"] for node in ray.nodes() if node["Alive"]} <= set(free)
+        assert not private.started_cluster()  # it has its own process
+        assert {address, private.find_bootstrap_address(None)} <= private.find_gcs_addresses()  # others may run too
+        assert private.temporary_folder() == Path(tempfile.gettempdir()) / "ray"
+        assert len(private.output_printers()) <= 1
+        printed: list[object] = []
+        before_messages, before_output = private.message_printer(), private.output_printers()
+        private.print_messages_with(lambda data, ignore_prefix: printed.append(data))
+        private.message_printer()("a", False)
+        private.print_messages_with(before_messages)
+        private.print_output_with([printed.append])
+        (printer,) = private.output_printers()
+        printer("b")
+        private.print_output_with(before_output)
+        assert (printed, private.message_printer()) == (["a", "b"], before_messages)
+    with private.init_grpc_channel(address) as channel:
+        ask = channel.unary_unary(private.CLUSTER_ID, request_serializer=bytes, response_deserializer=bytes)
+        assert ask(b"", timeout=5)
+    assert not private.in_tune_session()
 
 
 def test_hosts_share_a_gpu_by_fractions_of_it(hosts: KeptCluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ import pytest
 import ray._private.worker as ray_worker
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 
-from rayfl.backends.ray.log import HANDLER, RayLog, ray_text_in
+from rayfl.backends.ray.log import RayLog, ray_text_in
+from rayfl.backends.ray.private import OUTPUT_HANDLER as HANDLER
 
 LINE = {"pid": "raylet", "lines": ["a node was lost"], "is_err": True}
 
