@@ -7,65 +7,28 @@ from typing import TYPE_CHECKING
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.callbacks.callback import Callback, RunSoFar
-    from rayfl.config import Scenario, load_scenario
-    from rayfl.errors import ClientError, DataError, DivergenceError, RayflError, ScenarioError
-    from rayfl.runs.result import Result
-    from rayfl.runs.session import Session, run
-    from rayfl.service.handle import Handle, attach
-    from rayfl.service.submission import submit
-    from rayfl.studies.figures.comparison import Comparison, compare
-    from rayfl.studies.figures.plot import plot
-    from rayfl.studies.grid.execution import GridResult, grid
-
-__all__ = [
-    "Callback",
-    "ClientError",
-    "Comparison",
-    "DataError",
-    "DivergenceError",
-    "GridResult",
-    "Handle",
-    "RayflError",
-    "Result",
-    "RunSoFar",
-    "Scenario",
-    "ScenarioError",
-    "Session",
-    "__version__",
-    "attach",
-    "compare",
-    "grid",
-    "load_scenario",
-    "plot",
-    "run",
-    "submit",
-]
+    from rayfl.callbacks.callback import Callback as Callback
+    from rayfl.callbacks.callback import RunSoFar as RunSoFar
+    from rayfl.config import Scenario as Scenario
+    from rayfl.config import load_scenario as load_scenario
+    from rayfl.errors import ClientError as ClientError
+    from rayfl.errors import DataError as DataError
+    from rayfl.errors import DivergenceError as DivergenceError
+    from rayfl.errors import RayflError as RayflError
+    from rayfl.errors import ScenarioError as ScenarioError
+    from rayfl.runs.result import Result as Result
+    from rayfl.runs.session import Session as Session
+    from rayfl.runs.session import run as run
+    from rayfl.service.handle import Handle as Handle
+    from rayfl.service.handle import attach as attach
+    from rayfl.service.submission import submit as submit
+    from rayfl.studies.figures.comparison import Comparison as Comparison
+    from rayfl.studies.figures.comparison import compare as compare
+    from rayfl.studies.figures.plot import plot as plot
+    from rayfl.studies.grid.execution import GridResult as GridResult
+    from rayfl.studies.grid.execution import grid as grid
+else:
+    __getattr__, __dir__ = lazy_names(__name__, "__version__")
 
 __version__ = "0.1.0"
 """The only place with the version; the package metadata reads it from here."""
-
-_HOMES = {
-    "Callback": "rayfl.callbacks.callback",
-    "ClientError": "rayfl.errors",
-    "Comparison": "rayfl.studies.figures.comparison",
-    "DataError": "rayfl.errors",
-    "DivergenceError": "rayfl.errors",
-    "GridResult": "rayfl.studies.grid.execution",
-    "Handle": "rayfl.service.handle",
-    "RayflError": "rayfl.errors",
-    "Result": "rayfl.runs.result",
-    "RunSoFar": "rayfl.callbacks.callback",
-    "Scenario": "rayfl.config",
-    "ScenarioError": "rayfl.errors",
-    "Session": "rayfl.runs.session",
-    "attach": "rayfl.service.handle",
-    "compare": "rayfl.studies.figures.comparison",
-    "grid": "rayfl.studies.grid.execution",
-    "load_scenario": "rayfl.config",
-    "plot": "rayfl.studies.figures.plot",
-    "run": "rayfl.runs.session",
-    "submit": "rayfl.service.submission",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)

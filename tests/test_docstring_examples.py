@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from rayfl.lazy_names import homes
 from tests.test_public_names import PUBLIC
 
 CLUSTER = "needs a running Ray cluster"
@@ -55,16 +56,15 @@ NAMES = {f"{package}.{name}": (package, name) for package, names in PUBLIC.items
 
 
 def named(public: str) -> Any:
-    """What a public name stands for; the function where a package has the same name, as `rayfl.grid` does."""
+    """What a public name stands for."""
     package, name = NAMES[public]
-    homes = import_module(package)._HOMES
-    return getattr(import_module(homes.get(name, package)), name)
+    return getattr(import_module(package), name)
 
 
 def below_assignment(public: str) -> str:
     """The text below the assignment that makes a name, where there is no class or function to hold a docstring."""
     package, name = NAMES[public]
-    home = import_module(import_module(package)._HOMES.get(name, package))
+    home = import_module(homes(package).get(name, package))
     body = ast.parse(Path(str(home.__file__)).read_text(encoding="utf-8")).body
     for statement, below in pairwise(body):
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]

@@ -7,11 +7,14 @@ import re
 import subprocess
 import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec, SourcelessFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import rayfl
+from rayfl.lazy_names import lazy_names
 
 PACKAGE = Path(rayfl.__file__).parent
 EXAMPLES = PACKAGE.parent / "examples"
@@ -65,17 +68,26 @@ def test_a_room_offers_these_names_and_no_others(room: str) -> None:
     assert sorted(module.__all__) == sorted(PUBLIC[room].split())
     for name in module.__all__:
         assert getattr(module, name) is not None
+        assert not isinstance(getattr(module, name), ModuleType)
     with pytest.raises(AttributeError, match=f"module '{room}' has no attribute 'Nothing'"):
         _ = module.Nothing
 
 
 @pytest.mark.parametrize("room", PUBLIC)
-def test_type_checkers_see_what_is_loaded(room: str) -> None:
-    module = import_module(room)
-    tree = ast.parse(Path(str(module.__file__)).read_text())
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    assert {name: home for home, name in imports(block)} == module._HOMES
-    assert {*module._HOMES} == {*module.__all__} - {"__version__"}
+def test_completion_and_star_imports_find_the_public_names(room: str) -> None:
+    imported: dict[str, object] = {}
+    exec(f"from {room} import *", imported)  # noqa: S102
+    assert {*imported} - {"__builtins__"} == {*dir(import_module(room))} == {*PUBLIC[room].split()}
+
+
+def test_names_whose_source_is_not_installed_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("rayfl_without_source")
+    module.__spec__ = ModuleSpec(module.__name__, SourcelessFileLoader(module.__name__, "rayfl_without_source.pyc"))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    find, names = lazy_names(module.__name__)
+    for read in (names, lambda: find("run")):
+        with pytest.raises(ImportError, match="public names of rayfl_without_source are read from its source"):
+            read()
 
 
 def test_the_examples_import_public_names_alone() -> None:
@@ -103,7 +115,7 @@ def test_a_room_loads_neither_its_names_nor_pytorch_before_they_are_used() -> No
     program = f"""
 import importlib, sys
 for room in {list(PUBLIC)!r}:
-    importlib.import_module(room)
+    dir(importlib.import_module(room))
 assert "torch" not in sys.modules and "rayfl.runs.session" not in sys.modules
 from rayfl.algorithms import Algorithm, Answer, CohortSampler, Exchange, FedAvg
 assert "torch" not in sys.modules

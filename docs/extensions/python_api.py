@@ -13,6 +13,7 @@ from sphinx.application import Sphinx
 
 from extensions import docstrings, prose
 from extensions.generated import directive
+from rayfl.lazy_names import homes
 
 PACKAGES = ("", "algorithms", "callbacks", "data", "local", "models", "schedules", "tasks")
 """The packages below `rayfl` that users import from."""
@@ -25,7 +26,7 @@ def public(package: str) -> Iterator[tuple[str, Any]]:
     """Yields the public names of a package in alphabetical order, with their objects."""
     module = import_module(package)
     for name in sorted(module.__all__, key=str.lower):
-        yield name, _object(package, name)
+        yield name, getattr(module, name)
 
 
 def as_restructured(words: list[str]) -> str:
@@ -37,12 +38,6 @@ def as_restructured(words: list[str]) -> str:
 def as_markdown(words: list[str]) -> str:
     """Returns the same, embedded in Markdown."""
     return f"``````{{eval-rst}}\n{as_restructured(words)}\n``````"
-
-
-def _object(package: str, name: str) -> Any:
-    """Returns the object of a name: the function if a package has the same name, as with `rayfl.grid`."""
-    homes = import_module(package)._HOMES
-    return getattr(import_module(homes.get(name, package)), name)
 
 
 def _is_elsewhere(name: str) -> bool:
@@ -61,8 +56,7 @@ def _directive(package: str, name: str, value: Any) -> str:
         return "\n   ".join([f".. autoclass:: {package}.{name}", *options])
     if inspect.isfunction(value):
         return f".. autofunction:: {package}.{name}"
-    home = import_module(package)._HOMES.get(name, package)
-    text = docstrings.text_below(home, name)
+    text = docstrings.text_below(homes(package).get(name, package), name)
     lines = [f".. py:data:: {package}.{name}", "", *(f"   {line}" for line in marked(text.splitlines()))]
     return "\n".join(lines)
 
@@ -78,33 +72,18 @@ def marked(lines: list[str]) -> list[str]:
 
 
 def _process_docstring(app: Sphinx, kind: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    if not name.startswith("rayfl"):
-        return
-    package, _, last = name.rpartition(".")
-    if inspect.ismodule(value) and kind == "function":
-        lines[:] = [*inspect.cleandoc(_object(package, last).__doc__).splitlines(), ""]
-    lines[:] = marked(lines)
-
-
-def _process_signature(
-    app: Sphinx, kind: str, name: str, value: Any, options: Any, signature: str | None, returned: str | None
-) -> tuple[str | None, str | None]:
-    if inspect.ismodule(value) and kind == "function":
-        package, _, last = name.rpartition(".")
-        found = inspect.signature(_object(package, last))
-        return str(found.replace(return_annotation=found.empty)), str(found.return_annotation)
-    return signature, returned
+    if name.startswith("rayfl"):
+        lines[:] = marked(lines)
 
 
 def _files(words: list[str]) -> list[str]:
     """Returns the files that define the names."""
-    homes = import_module(words[0])._HOMES.values()
-    return sorted({str(Path(str(sys.modules[home].__file__))) for home in homes if home in sys.modules})
+    loaded = {*homes(words[0]).values()} & sys.modules.keys()
+    return sorted(str(Path(str(sys.modules[home].__file__))) for home in loaded)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Adds `{python-api} rayfl.algorithms`."""
     app.add_directive("python-api", directive(as_markdown, _files))
     app.connect("autodoc-process-docstring", _process_docstring, priority=100)
-    app.connect("autodoc-process-signature", _process_signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -8,85 +8,37 @@ from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.algorithms.aggregation import Aggregation
-    from rayfl.algorithms.algorithm import Algorithm, Round
-    from rayfl.algorithms.exchange import Answer, Answers, Exchange, Messages, Part, Released
-    from rayfl.algorithms.fedavg import FedAvg
-    from rayfl.algorithms.fedopt import ServerOptimizer
-    from rayfl.algorithms.limits import Requirement, SampleRequest
-    from rayfl.algorithms.local_training import LocalTrainingAlgorithm
-    from rayfl.algorithms.penalty import Penalty
-    from rayfl.algorithms.personalization import FedPer, PersonalParts
-    from rayfl.algorithms.sampler import CohortSampler, SamplingContext
-    from rayfl.algorithms.server_state import RoundContext, ServerState
-    from rayfl.algorithms.support_query import SupportQuery
-    from rayfl.algorithms.transforms import AnswerTransform, BiasedTransform, Encoded
-    from rayfl.algorithms.updates import Updates
-    from rayfl.local.state import Declaration, merged
+    from rayfl.algorithms.aggregation import Aggregation as Aggregation
+    from rayfl.algorithms.algorithm import Algorithm as Algorithm
+    from rayfl.algorithms.algorithm import Round as Round
+    from rayfl.algorithms.exchange import Answer as Answer
+    from rayfl.algorithms.exchange import Answers as Answers
+    from rayfl.algorithms.exchange import Exchange as Exchange
+    from rayfl.algorithms.exchange import Messages as Messages
+    from rayfl.algorithms.exchange import Part as Part
+    from rayfl.algorithms.exchange import Released as Released
+    from rayfl.algorithms.fedavg import FedAvg as FedAvg
+    from rayfl.algorithms.fedopt import ServerOptimizer as ServerOptimizer
+    from rayfl.algorithms.limits import Requirement as Requirement
+    from rayfl.algorithms.limits import SampleRequest as SampleRequest
+    from rayfl.algorithms.local_training import LocalTrainingAlgorithm as LocalTrainingAlgorithm
+    from rayfl.algorithms.penalty import Penalty as Penalty
+    from rayfl.algorithms.personalization import FedPer as FedPer
+    from rayfl.algorithms.personalization import PersonalParts as PersonalParts
+    from rayfl.algorithms.sampler import CohortSampler as CohortSampler
+    from rayfl.algorithms.sampler import SamplingContext as SamplingContext
+    from rayfl.algorithms.server_state import RoundContext as RoundContext
+    from rayfl.algorithms.server_state import ServerState as ServerState
+    from rayfl.algorithms.support_query import SupportQuery as SupportQuery
+    from rayfl.algorithms.transforms import AnswerTransform as AnswerTransform
+    from rayfl.algorithms.transforms import BiasedTransform as BiasedTransform
+    from rayfl.algorithms.transforms import Encoded as Encoded
+    from rayfl.algorithms.updates import Updates as Updates
+    from rayfl.local.state import Declaration as Declaration
+    from rayfl.local.state import merged as merged
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
-__all__ = [
-    "Aggregation",
-    "Algorithm",
-    "Answer",
-    "AnswerTransform",
-    "Answers",
-    "BiasedTransform",
-    "CohortSampler",
-    "Declaration",
-    "Encoded",
-    "Exchange",
-    "FedAvg",
-    "FedPer",
-    "LocalTrainingAlgorithm",
-    "Messages",
-    "Part",
-    "Penalty",
-    "PersonalParts",
-    "Released",
-    "Requirement",
-    "Round",
-    "RoundContext",
-    "SampleRequest",
-    "SamplingContext",
-    "ServerOptimizer",
-    "ServerState",
-    "SupportQuery",
-    "Updates",
-    "merged",
-]
-
-_HOMES = {
-    "Aggregation": "rayfl.algorithms.aggregation",
-    "Algorithm": "rayfl.algorithms.algorithm",
-    "Answer": "rayfl.algorithms.exchange",
-    "AnswerTransform": "rayfl.algorithms.transforms",
-    "Answers": "rayfl.algorithms.exchange",
-    "BiasedTransform": "rayfl.algorithms.transforms",
-    "CohortSampler": "rayfl.algorithms.sampler",
-    "Declaration": "rayfl.local.state",
-    "Encoded": "rayfl.algorithms.transforms",
-    "Exchange": "rayfl.algorithms.exchange",
-    "FedAvg": "rayfl.algorithms.fedavg",
-    "FedPer": "rayfl.algorithms.personalization",
-    "LocalTrainingAlgorithm": "rayfl.algorithms.local_training",
-    "Messages": "rayfl.algorithms.exchange",
-    "Part": "rayfl.algorithms.exchange",
-    "Penalty": "rayfl.algorithms.penalty",
-    "PersonalParts": "rayfl.algorithms.personalization",
-    "Released": "rayfl.algorithms.exchange",
-    "Requirement": "rayfl.algorithms.limits",
-    "Round": "rayfl.algorithms.algorithm",
-    "RoundContext": "rayfl.algorithms.server_state",
-    "SampleRequest": "rayfl.algorithms.limits",
-    "SamplingContext": "rayfl.algorithms.sampler",
-    "ServerOptimizer": "rayfl.algorithms.fedopt",
-    "ServerState": "rayfl.algorithms.server_state",
-    "SupportQuery": "rayfl.algorithms.support_query",
-    "Updates": "rayfl.algorithms.updates",
-    "merged": "rayfl.local.state",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
 
 algorithms = Registry(
     "algorithm",

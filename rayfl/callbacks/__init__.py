@@ -8,19 +8,11 @@ from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.callbacks.callback import Callback, RunSoFar
+    from rayfl.callbacks.callback import Callback as Callback
+    from rayfl.callbacks.callback import RunSoFar as RunSoFar
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
-__all__ = [
-    "Callback",
-    "RunSoFar",
-]
-
-_HOMES = {
-    "Callback": "rayfl.callbacks.callback",
-    "RunSoFar": "rayfl.callbacks.callback",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
 
 callbacks = Registry(
     "callback",

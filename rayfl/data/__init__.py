@@ -8,40 +8,20 @@ from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.data.augmentation.augmentation import Augmentation, Compose
-    from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-    from rayfl.data.inputs import Fields, Ragged, Rendered
-    from rayfl.streams import stream
+    from rayfl.data.augmentation.augmentation import Augmentation as Augmentation
+    from rayfl.data.augmentation.augmentation import Compose as Compose
+    from rayfl.data.dataset import Dataset as Dataset
+    from rayfl.data.dataset import NaturalClients as NaturalClients
+    from rayfl.data.dataset import Provenance as Provenance
+    from rayfl.data.dataset import Samples as Samples
+    from rayfl.data.dataset import Shards as Shards
+    from rayfl.data.inputs import Fields as Fields
+    from rayfl.data.inputs import Ragged as Ragged
+    from rayfl.data.inputs import Rendered as Rendered
+    from rayfl.streams import stream as stream
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
-__all__ = [
-    "Augmentation",
-    "Compose",
-    "Dataset",
-    "Fields",
-    "NaturalClients",
-    "Provenance",
-    "Ragged",
-    "Rendered",
-    "Samples",
-    "Shards",
-    "stream",
-]
-
-_HOMES = {
-    "Augmentation": "rayfl.data.augmentation.augmentation",
-    "Compose": "rayfl.data.augmentation.augmentation",
-    "Dataset": "rayfl.data.dataset",
-    "Fields": "rayfl.data.inputs",
-    "NaturalClients": "rayfl.data.dataset",
-    "Provenance": "rayfl.data.dataset",
-    "Ragged": "rayfl.data.inputs",
-    "Rendered": "rayfl.data.inputs",
-    "Samples": "rayfl.data.dataset",
-    "Shards": "rayfl.data.dataset",
-    "stream": "rayfl.streams",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
 
 data_sources = Registry(
     "data set",

@@ -8,17 +8,10 @@ from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.models.network import Network
+    from rayfl.models.network import Network as Network
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
-__all__ = [
-    "Network",
-]
-
-_HOMES = {
-    "Network": "rayfl.models.network",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
 
 models = Registry(
     "model",

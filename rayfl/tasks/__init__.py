@@ -8,34 +8,17 @@ from rayfl.config.registry import Registry
 from rayfl.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from rayfl.local.requests import Reduction
-    from rayfl.tasks.metrics.metric import Metric
-    from rayfl.tasks.supervised import Classification, Multilabel, NextSymbol, Regression, Segmentation
-    from rayfl.tasks.task import Task
+    from rayfl.local.requests import Reduction as Reduction
+    from rayfl.tasks.metrics.metric import Metric as Metric
+    from rayfl.tasks.supervised import Classification as Classification
+    from rayfl.tasks.supervised import Multilabel as Multilabel
+    from rayfl.tasks.supervised import NextSymbol as NextSymbol
+    from rayfl.tasks.supervised import Regression as Regression
+    from rayfl.tasks.supervised import Segmentation as Segmentation
+    from rayfl.tasks.task import Task as Task
+else:
+    __getattr__, __dir__ = lazy_names(__name__)
 
-__all__ = [
-    "Classification",
-    "Metric",
-    "Multilabel",
-    "NextSymbol",
-    "Reduction",
-    "Regression",
-    "Segmentation",
-    "Task",
-]
-
-_HOMES = {
-    "Classification": "rayfl.tasks.supervised",
-    "Metric": "rayfl.tasks.metrics.metric",
-    "Multilabel": "rayfl.tasks.supervised",
-    "NextSymbol": "rayfl.tasks.supervised",
-    "Reduction": "rayfl.local.requests",
-    "Regression": "rayfl.tasks.supervised",
-    "Segmentation": "rayfl.tasks.supervised",
-    "Task": "rayfl.tasks.task",
-}
-
-__getattr__ = lazy_names(__name__, _HOMES)
 
 tasks = Registry(
     "task",
