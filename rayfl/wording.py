@@ -1,7 +1,8 @@
-"""How errors read: pydantic's in words for users, those of user code with its traceback alone, and any in one line."""
+"""How errors read (those of pydantic, those of user code with its traceback, any in one line), and how numbers do."""
 
 from __future__ import annotations
 
+import math
 import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -178,3 +179,23 @@ def _without_traceback(text: str) -> str:
     exception = " ".join(line for line in after.splitlines() if line and not line.startswith(" "))
     place = before.partition(_TRACEBACK)[0].strip().removesuffix(":")
     return place if place.endswith(exception) else f"{place}: {exception}"
+
+
+def duration(seconds: float) -> str:
+    """Returns `0.4 s`, `12 s`, `3 min 20 s` or `2 h 5 min`; `–` if it is not finite."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def percent(share: float) -> str:
+    """Returns `45.20 %` for 0.452."""
+    return f"{100 * share:.2f} %"

@@ -5,7 +5,7 @@ import pytest
 from rayfl.errors import ClientError, DataError, ResourceError, ScenarioError
 from rayfl.interruption import HungUp, Terminated
 from rayfl.wording import LONGEST_LINE as LONGEST
-from rayfl.wording import one_line
+from rayfl.wording import duration, one_line
 
 HEADER = "Traceback (most recent call last):\n"
 TRACEBACK = """its code raised
@@ -43,3 +43,21 @@ def test_a_reason_names_the_place_and_the_exception(error: BaseException, expect
 
 def test_a_reason_stays_a_line_that_can_be_read() -> None:
     assert len(one_line(ValueError("x" * 10_000))) == LONGEST
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0.0 s"),
+        (0.44, "0.4 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+        (360000, "100 h 0 min"),
+    ],
+)
+def test_duration_reads_as_people_say_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.console import Bold, TextTable
-from rayfl.engine.formatting import words_of
+from rayfl.engine.plan.headline import words_of
 from rayfl.errors import ScenarioError
 
 HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}

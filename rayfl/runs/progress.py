@@ -27,8 +27,8 @@ from rayfl.engine.events import (
     RoundDone,
     Waiting,
 )
-from rayfl.engine.formatting import duration
 from rayfl.engine.plan.headline import Headline
+from rayfl.wording import duration
 
 LINE_EVERY_S = 10.0
 UPDATES_NAMED = 5

@@ -14,7 +14,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rayfl.engine.events import Evaluated, Event, RoundDone
-from rayfl.engine.formatting import duration, words_of
 from rayfl.engine.plain_events import (
     evaluation_from,
     numbers_from,
@@ -23,8 +22,9 @@ from rayfl.engine.plain_events import (
     plain_round,
     round_from,
 )
-from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.headline import Headline, words_of
 from rayfl.engine.totals import Simulated, Traffic
+from rayfl.wording import duration
 
 ABSENT = "–"
 

@@ -1,11 +1,12 @@
-"""The metric that ranks rounds and runs."""
+"""The metric that ranks rounds and runs, and how columns of the records read."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from rayfl.config.execution import NUMBER_OF_CLIENTS, ClientStatistic, Evaluation
 from rayfl.config.phase import Phase
@@ -87,6 +88,36 @@ class Headline:
         sign = 1 if self.higher_is_better else -1
         ranked = [-math.inf if value is None or not math.isfinite(value) else sign * value for value in values]
         return ranked.index(max(ranked))
+
+
+def words_of(column: str) -> str:
+    """Returns the name of a column of the records as people read it.
+
+    `client_test_rmse_lowest_20` is `client test rmse worst 20 %`: for an error, the worst clients have the highest.
+    """
+    words = re.sub(r"_lowest_(\d+)$", r" worst \1 %", column)
+    return re.sub(rf"_{NUMBER_OF_CLIENTS}$", ", number of clients", words).replace("_", " ")
+
+
+class Unit(NamedTuple):
+    """How values of the records are shown: times `factor`, followed by `symbol`."""
+
+    factor: float
+    symbol: str
+
+
+def unit_of(column: str, headline: Headline) -> Unit:
+    """Returns the unit in which a column of the records is shown.
+
+    Columns of accuracies, and of a headline metric that is a share, are in percent, and variances of them
+    (`client_test_accuracy_variance`) in percent squared. All others are shown unchanged.
+    """
+    if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
+        return Unit(1, "")
+    shares = ["accuracy", *([headline.metric] if headline.is_share else [])]
+    if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
+        return Unit(1, "")
+    return Unit(1e4, "%²") if "_variance" in column else Unit(100, "%")
 
 
 def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:

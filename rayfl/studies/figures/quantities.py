@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from rayfl.config.registry import nearest
-from rayfl.engine.formatting import unit_of
+from rayfl.engine.plan.headline import unit_of
 from rayfl.errors import ScenarioError
 from rayfl.runs.pictures import CLOCK, COSTS, Cost
 from rayfl.studies.figures.recorded_run import RecordedRun, client_updates

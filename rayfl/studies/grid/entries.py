@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rayfl.console import TextTable
-from rayfl.engine.formatting import unit_of, words_of
+from rayfl.engine.plan.headline import unit_of, words_of
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun, by_repetition, paired
 from rayfl.studies.grid.schema import Grid, Published
 

@@ -18,7 +18,6 @@ from rayfl import __version__
 from rayfl.config.loader import Overrides, override_pairs
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.files import data_folder
-from rayfl.engine.formatting import duration, percent
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
 from rayfl.runs.digests import recorded
@@ -30,6 +29,7 @@ from rayfl.studies.grid.progress import GridProgress
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, load_grid
 from rayfl.studies.grid.table import GridTable
+from rayfl.wording import duration, percent
 
 AT_URI = (
     "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "

@@ -12,7 +12,7 @@ from rich.progress import TextColumn
 from rich.text import Text
 
 from rayfl.console import bar_on
-from rayfl.engine.formatting import duration
+from rayfl.wording import duration
 
 
 class GridProgress:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rayfl.config.registry import nearest
-from rayfl.engine.formatting import unit_of
-from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.headline import Headline, unit_of
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.files import read_json_object, reading
 from rayfl.runs.folder import ENVIRONMENT_FILE

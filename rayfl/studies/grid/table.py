@@ -18,10 +18,10 @@ from rich.text import Text
 from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.durable import atomic_write
-from rayfl.engine.formatting import duration
 from rayfl.studies.grid.entries import Entries, figure_tables
 from rayfl.studies.grid.results import TAIL, CellRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, Metric
+from rayfl.wording import duration
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
-from rayfl.engine.formatting import Unit, unit_of
-from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.headline import Headline, Unit, unit_of
 from rayfl.errors import ScenarioError
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.execution import GridResult

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from rayfl import __version__
 from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
-from rayfl.engine.formatting import duration
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
 from rayfl.runs.folder import SCENARIO_FILE
@@ -34,6 +33,7 @@ from rayfl.studies.figures.quantities import default_metric
 from rayfl.studies.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.studies.figures.recorded_run import DataNote
 from rayfl.studies.grid.results import repetitions
+from rayfl.wording import duration
 
 _CELLS = re.compile(r"(?<!\\)\|")
 _ESCAPED = re.compile(r"\\([\\|*`<])")

@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 from rayfl import __version__
 from rayfl.config.loader import read_toml
 from rayfl.console import TextTable
-from rayfl.engine.formatting import duration
 from rayfl.files import reading
 from rayfl.runs.digests import read_environment
 from rayfl.runs.folder import SCENARIO_FILE
@@ -37,6 +36,7 @@ from rayfl.studies.figures.page.sections import (
 from rayfl.studies.figures.quantities import quantity_of
 from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, read_so_far
 from rayfl.studies.grid.results import TAIL
+from rayfl.wording import duration
 
 
 def run_page(folder: Path) -> Page:
