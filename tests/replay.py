@@ -14,15 +14,15 @@ from rayfl.backends.inline import inline_session
 from rayfl.callbacks.callback import Callback
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone, RoundSettled
-from rayfl.engine.job import Job
 from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.follower import Follower
 from rayfl.runs.preparation import prepare
 from tests.callbacks.scene import tables
 
 
 @cache
-def recorded() -> tuple[Job, tuple[Event, ...]]:
+def recorded() -> tuple[RunPlan, tuple[Event, ...]]:
     """A relay of two rounds, then four of FedAvg; each is evaluated, and settles."""
     job, _ = prepare(Scenario.from_tables(tables()), Path("no-data-here"))
     job = replace(job, settles=True)

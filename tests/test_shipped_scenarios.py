@@ -28,6 +28,7 @@ from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.plan.cohort import check_cohort
+from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.plan.workload import InitialModel, Workload
@@ -246,7 +247,7 @@ def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -
         scenario, phases = cell.scenario, len(cell.scenario.phases)
         for phase in scenario.phases:
             check_cohort(phase, str(cell), scenario.data.clients or workload.store.num_clients)
-        check_requirements(scenario, [network] * phases, [workload] * phases)
+        check_requirements(scenario, plan_phases(scenario), [network] * phases, [workload] * phases)
 
 
 @pytest.mark.parametrize("name", GRIDS)

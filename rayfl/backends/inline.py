@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rayfl.engine.backend import Ref
+from rayfl.engine.backend import Ref, Session
 from rayfl.engine.device import settings_restored
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
-from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.snapshots import RunSnapshot
@@ -73,11 +73,10 @@ class InlineSession:
 
     dashboard = None
 
-    def __init__(self, job: Job) -> None:
-        host = Host(0, job.scenario, job.workloads, job.protection)
-        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
-        backend = InlineBackend([host], self._server)
-        self._scheduler = Scheduler(job.scenario, backend, job.populations, job.settles)
+    def __init__(self, run: RunPlan) -> None:
+        host = Host(0, run)
+        self._server = Server(run)
+        self._scheduler = Scheduler(run, InlineBackend([host], self._server))
         self.hosts = [host.describe()]
 
     def events(self) -> Iterator[Event]:
@@ -114,17 +113,17 @@ class InlineSession:
 
 
 @contextmanager
-def inline_session(job: Job) -> Iterator[Session]:
+def inline_session(run: RunPlan) -> Iterator[Session]:
     """Opens a session in this process, and restores PyTorch's settings and random state afterwards.
 
     PyTorch's random generator and thread count belong to the whole process, so only one thread can hold a session at a
     time; others wait for it to close.
 
     Args:
-        job: The run.
+        run: The run's plan.
 
     Yields:
         The session.
     """
-    with TORCH_GLOBALS, settings_restored(job.scenario.resources):
-        yield InlineSession(job)
+    with TORCH_GLOBALS, settings_restored(run.scenario.resources):
+        yield InlineSession(run)

@@ -52,8 +52,9 @@ def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> 
     return assigned
 
 
-def most_hosts(plans: Sequence[PhasePlan], num_clients: int) -> int:
+def most_hosts(plans: Sequence[PhasePlan]) -> int:
     """Returns the number of hosts that can have work, for scenarios that leave it open."""
+    num_clients = max(plan.num_clients for plan in plans)
     return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 

@@ -1,13 +1,20 @@
-"""The interface between scheduler and backend: calls on workers return references, which further calls may take.
+"""The interface between scheduler and backend, and that of an open run on any backend.
 
-Calls under way have a description for messages.
+Calls on workers return references, which further calls may take. Calls under way have a description for messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rayfl.engine.events import Event
+    from rayfl.engine.state.snapshots import RunSnapshot
+    from rayfl.engine.state.state_store import StateStore
+    from rayfl.models.tensors import SentModel
+    from rayfl.privacy.release_ledger import Charges
 
 Ref = Any
 """A reference to a value that a worker may not have produced yet."""
@@ -82,6 +89,57 @@ class Call:
     ref: Ref
     what: str
     host: int | None = None
+
+
+class Session(Protocol):
+    """An open run on a backend."""
+
+    @property
+    def hosts(self) -> Sequence[dict[str, str]]:
+        """Description of each host."""
+
+    @property
+    def dashboard(self) -> str | None:
+        """The address of Ray's dashboard, if the session has started one."""
+
+    def events(self) -> Iterator[Event]:
+        """Runs the scenario to its end, and yields its events."""
+
+    def committed(self) -> tuple[int, SentModel]:
+        """The number of the last committed round, 0 before the first, and its model to evaluate.
+
+        If rounds settle (`RunPlan.settles`), this is the round whose events are being handled.
+        """
+
+    def end_of_phase(self, round: int) -> SentModel | None:
+        """The model to evaluate after the last round of a phase; call it while handling that round's `RoundDone`.
+
+        None if the model was lost with the server, which continued after a later round.
+        """
+
+    def stop(self) -> None:
+        """Ends the run after the last committed round; call it while handling the round's `RoundSettled`."""
+
+    def checkpoint_to(self, store: StateStore) -> None:
+        """Adds a `SnapshotTaken` to the events whenever [checkpoint] asks for one; call it before `events`.
+
+        Args:
+            store: Where hosts and server write their states.
+        """
+
+    def charge_to(self, charges: Charges) -> None:
+        """Charges every round before it begins; call it after `restore` and before `events`."""
+
+    def interrupt(self) -> None:
+        """Ends the run after the current round, with a snapshot of it; signal handlers may call it."""
+
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        """Continues after the round of a snapshot, on any number of hosts; call it before `events`.
+
+        Args:
+            snapshot: From a `SnapshotTaken` of a session of the same plan.
+            store: As for `Scheduler.restore`.
+        """
 
 
 def client_names(clients: Sequence[int]) -> str:

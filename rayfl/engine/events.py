@@ -124,7 +124,7 @@ class Waiting:
 class RoundSettled:
     """A round is completely reported, and no later round was committed.
 
-    The consumer of this event can still make the round the last one (`Session.stop`). Only with `Job.settles`.
+    The consumer of this event can still make the round the last one (`Session.stop`). Only with `RunPlan.settles`.
 
     Attributes:
         phase: Name of the phase.

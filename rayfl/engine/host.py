@@ -9,17 +9,15 @@ import torch
 
 from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
 from rayfl.config.phase import AsynchronousPhase
-from rayfl.config.scenario import Scenario
 from rayfl.data.held_out import Pool, pool_number
 from rayfl.data.tensors import to_tensor
 from rayfl.engine.device import choose_device, platform_facts, processor_name, use_threads
 from rayfl.engine.events import Evaluated
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.host_exchange import ExchangeUpdates, add_diagnostics, answer_of, apply_transforms, check_lengths
-from rayfl.engine.plan.phase_plan import Protection, plan_phases
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import Slice
-from rayfl.engine.plan.workload import Workload
 from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
@@ -39,20 +37,14 @@ class Host:
 
     Args:
         index: The host's number, for errors.
-        scenario: The scenario.
-        workloads: The workload of each phase.
-        protection: How samples and clients are protected; None if they are not.
+        run: The run's plan.
         begins: Called with the clients that are about to train at once; an exception that it raises ends the run.
     """
 
     def __init__(
-        self,
-        index: int,
-        scenario: Scenario,
-        workloads: Sequence[Workload],
-        protection: Protection | None = None,
-        begins: Callable[[Sequence[int]], None] = lambda clients: None,
+        self, index: int, run: RunPlan, begins: Callable[[Sequence[int]], None] = lambda clients: None
     ) -> None:
+        scenario, workloads = run.scenario, run.workloads
         use_threads(scenario.numerics.threads)
         self._index, self._scenario, self._begins = index, scenario, begins
         self._device = choose_device(scenario.resources, scenario.numerics)
@@ -60,7 +52,8 @@ class Host:
         number = len(distinct)
         held = {key: Resident(scenario, workload, self._device, number) for key, workload in distinct.items()}
         self._residents = [held[id(workload)] for workload in workloads]
-        self._plans = plan_phases(scenario, protection)
+        run.build()
+        self._plans = run.phases
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]

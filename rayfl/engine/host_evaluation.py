@@ -42,7 +42,7 @@ class HostEvaluation:
         self,
         host: int,
         scenario: Scenario,
-        plans: list[PhasePlan],
+        plans: Sequence[PhasePlan],
         residents: Sequence[Resident],
         states: ClientStates,
         device: torch.device,

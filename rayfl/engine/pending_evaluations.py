@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Sequence
 
-from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import Event
-from rayfl.engine.plan.phase_plan import PhasePlan, scores_personal_models
+from rayfl.engine.plan.phase_plan import scores_personal_models
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import slices_of_round
-from rayfl.engine.plan.workload import Population
 from rayfl.engine.state.committed_rounds import CommittedRounds
 from rayfl.engine.watchdog import Watchdog
 
@@ -21,24 +20,14 @@ class PendingEvaluations:
     """Submits and reports the evaluations of a run.
 
     Args:
-        scenario: The scenario.
-        plans: The plans of its phases.
-        populations: The clients of each phase.
+        run: The run's plan.
         client_rounds: The round that left each client its state.
         backend: Hosts and server.
         watchdog: Waits for them.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        plans: Sequence[PhasePlan],
-        populations: Sequence[Population],
-        client_rounds: CommittedRounds,
-        backend: Backend,
-        watchdog: Watchdog,
-    ) -> None:
-        self._scenario, self._plans, self._populations = scenario, plans, populations
+    def __init__(self, run: RunPlan, client_rounds: CommittedRounds, backend: Backend, watchdog: Watchdog) -> None:
+        self._scenario, self._plans = run.scenario, run.phases
         self._client_rounds, self._backend, self._watchdog = client_rounds, backend, watchdog
         self._under_way: deque[tuple[RoundIndex, Ref, Call]] = deque()
 
@@ -65,7 +54,7 @@ class PendingEvaluations:
                 host that keeps its state.
         """
         at_home, evaluation = self.at_home(index), self._scenario.evaluation
-        slices = slices_of_round(self._populations[index.phase].slices, evaluation, self._scenario.seed, index)
+        slices = slices_of_round(self._plans[index.phase].population.slices, evaluation, self._scenario.seed, index)
         clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
         committed = self._client_rounds.among(clients, index.phase)
         hosts = range(len(self._backend.hosts)) if hosts is None else hosts

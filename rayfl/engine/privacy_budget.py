@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rayfl.data.held_out import pool_number
 from rayfl.engine.plan.cohort import candidates
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.sample_accesses import PlannedUpdates, is_pool
-from rayfl.engine.plan.workload import Population
 from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
@@ -65,14 +64,11 @@ class PrivacyBudget:
     Args:
         seed: The scenario's seed.
         plans: The run's phases.
-        populations: The clients of each phase.
     """
 
-    def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
-        self._seed, self._populations = seed, populations
-        self._plans = [replace(plan, noise=of.noise) for plan, of in zip(plans, populations, strict=True)]
-        self._phases = [plan.phase for plan in plans]
-        self._planned = [PlannedUpdates(*parts) for parts in zip(plans, populations, strict=True)]
+    def __init__(self, seed: int, plans: Sequence[PhasePlan]) -> None:
+        self._seed, self._plans = seed, plans
+        self._planned = [PlannedUpdates(plan) for plan in plans]
         self._accounts, self._repeated = PrivacyAccounts(), PrivacyAccounts()
         self._charges: Charges | None = None
         self._left_out: set[int] = set()
@@ -105,7 +101,7 @@ class PrivacyBudget:
         """Ends a run before a round that would exceed a target, as unplanned rounds were charged after a stop."""
         if self._charges is None or not self._charges.discarded:
             return None
-        last, dp = self._charges.last_round, self._phases[index.phase].local.dp
+        last, dp = self._charges.last_round, self._plans[index.phase].phase.local.dp
         if last is not None and index.round > last:
             return Admission((), (), f"another round would exceed {AGAIN.format(CLIENTS)}", True, CLIENTS)
         if dp is None or dp.target_epsilon is None:
@@ -119,7 +115,7 @@ class PrivacyBudget:
         return Admission(cohort)
 
     def _within_budget(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:
-        dp = self._phases[index.phase].local.dp
+        dp = self._plans[index.phase].phase.local.dp
         if dp is None or dp.max_epsilon is None:
             return Admission(cohort)
         assert dp.noise_multiplier is not None  # `SampleDP` has no budget without it
@@ -139,7 +135,7 @@ class PrivacyBudget:
         """Returns the spending of a round's updates, by client or pool of samples; nothing without `local.dp`."""
         plan, planned = self._plans[index.phase], self._planned[index.phase]
         given = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
-        pool, found = pool_number("clients", len(self._populations[index.phase].sizes)), dict[int, Spending]()
+        pool, found = pool_number("clients", plan.num_clients), dict[int, Spending]()
         for client in cohort:
             noise = plan.noise_multiplier(client) if given is None else given
             if noise is not None and client <= pool:  # the server's samples are not in any client's account
@@ -181,16 +177,16 @@ class PrivacyBudget:
 
     def _any_client_fits(self, filter: RenyiFilter, index: RoundIndex, noise_multiplier: float) -> bool:
         """Whether any client that later rounds may draw can afford an update."""
-        planned, number = self._planned[index.phase], len(self._populations[index.phase].sizes)
+        planned, number = self._planned[index.phase], self._plans[index.phase].num_clients
         return any(
             self._fits(filter, index, client, with_noise(planned.at_least(client), noise_multiplier))
-            for client in candidates(self._phases[index.phase], number)
+            for client in candidates(self._plans[index.phase].phase, number)
         )
 
     def _fits(self, filter: RenyiFilter, index: RoundIndex, client: int, update: Spending) -> bool:
-        population = self._populations[index.phase]
-        pool = pool_number("clients", len(population.sizes))
-        if not is_pool(client, population):
+        plan = self._plans[index.phase]
+        pool = pool_number("clients", plan.num_clients)
+        if not is_pool(client, plan):
             return filter.admits(self._total(client, pool) + Counter(update))
         # spending of the pool counts for every client
         holders = {client for client in (*self._accounts.spent(), *self._repeated.spent()) if client < pool}
@@ -209,9 +205,9 @@ class PrivacyBudget:
         return total
 
     def _check(self, index: RoundIndex, spent: SpendingByClient) -> None:
-        phase, population = self._phases[index.phase], self._populations[index.phase]
+        phase, pool = self._plans[index.phase].phase, pool_number("clients", self._plans[index.phase].num_clients)
         for client, spending in spent.items():
-            if client > pool_number("clients", len(population.sizes)) or phase.local.dp is None:
+            if client > pool or phase.local.dp is None:
                 continue
             planned = self._planned[index.phase].in_round(client, index, self._seed)
             if not _within(spending, planned):

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
 from rayfl.engine.events import ClientScalars, RoundDone
 from rayfl.engine.plan.participation import VirtualClock
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sampling import Sampling, reported_scalars
-from rayfl.engine.plan.workload import Population
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.schedules.schedule import NobodyLeftError, SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
@@ -86,9 +85,7 @@ class Progress:
     """The progress of a run: draws cohorts, records committed rounds, and resumes from a snapshot.
 
     Args:
-        scenario: The scenario.
-        plans: The plans of its phases.
-        populations: The clients of each phase.
+        run: The run's plan.
 
     Attributes:
         index: The last committed round.
@@ -97,13 +94,14 @@ class Progress:
         budget: The clients' privacy budgets.
     """
 
-    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
+    def __init__(self, run: RunPlan) -> None:
+        scenario, plans = run.scenario, run.phases
         self._scenario, self._plans = scenario, plans
         self.index, self.in_flight = BEFORE, dict[str, Any]()
         self.client_rounds = CommittedRounds()
-        self.budget = PrivacyBudget(scenario.seed, plans, populations)
-        self._sampling = Sampling(scenario, plans, populations)
-        self._clock = VirtualClock(scenario.seed, plans, populations) if populations[0].devices else None
+        self.budget = PrivacyBudget(scenario.seed, plans)
+        self._sampling = Sampling(scenario, plans)
+        self._clock = VirtualClock(scenario.seed, plans, run.devices) if run.devices else None
         self._simulated = self._clock.simulated if self._clock else None
         self._traffic = Traffic()
 

@@ -9,14 +9,13 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import BudgetSpent, Event, RoundSettled
 from rayfl.engine.pending_evaluations import PendingEvaluations
-from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.plan.workload import Population
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.privacy_budget import Admission
 from rayfl.engine.progress import Progress
 from rayfl.engine.schedules.schedule import (
@@ -47,32 +46,26 @@ class Scheduler:
     """Runs a scenario on a backend.
 
     Args:
-        scenario: The scenario.
+        run: The run's plan.
         backend: Hosts and server.
-        populations: The clients of each phase.
-        settles: See `Job.settles`.
 
     Raises:
         ResourceError: Clients keep state, and there are too many hosts to divide them among.
     """
 
-    def __init__(
-        self, scenario: Scenario, backend: Backend, populations: Sequence[Population], settles: bool = False
-    ) -> None:
-        self._scenario, self._backend, self._populations = scenario, backend, populations
-        self._plans = plan_phases(scenario)
+    def __init__(self, run: RunPlan, backend: Backend) -> None:
+        run.build()
+        self._scenario, self._plans, self._backend = run.scenario, run.phases, backend
         if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
             raise ResourceError(
                 f"{len(backend.hosts)} workers are too many: clients that keep state can be divided among at most "
                 f"{BUCKETS}; set resources.hosts={BUCKETS}"
             )
-        self._watchdog = Watchdog(scenario, backend)
-        self._progress = Progress(scenario, self._plans, populations)
-        self._evaluations = PendingEvaluations(
-            scenario, self._plans, populations, self._progress.client_rounds, backend, self._watchdog
-        )
+        self._watchdog = Watchdog(run.scenario, backend)
+        self._progress = Progress(run)
+        self._evaluations = PendingEvaluations(run, self._progress.client_rounds, backend, self._watchdog)
         self._start = 0.0
-        self._settles, self._stopped, self._interrupted = settles, False, False
+        self._settles, self._stopped, self._interrupted = run.settles, False, False
         self._snapshots: Snapshotting | None = None
 
     def run(self) -> Iterator[Event]:
@@ -194,8 +187,7 @@ class Scheduler:
             if self._stopped:
                 raise StoppedError
 
-        sizes = self._populations[plan.number].sizes
-        draw, clock = self._progress.draw, self._progress.clock_of(plan)
+        sizes, draw, clock = plan.population.sizes, self._progress.draw, self._progress.clock_of(plan)
         parts = plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled, clock
         return schedule_of(plan.phase)(ScheduleContext(*parts))
 

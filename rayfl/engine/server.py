@@ -9,10 +9,8 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Exchange
 from rayfl.algorithms.server_state import ServerState
-from rayfl.config.scenario import Scenario
-from rayfl.engine.plan.phase_plan import Protection, has_fresh_head, plan_phases
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.plan.workload import InitialModel
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
 from rayfl.engine.state.state_store import SnapshotWriter, StateStore, Stored
@@ -58,25 +56,16 @@ class Server:
     begin before earlier ones are committed, and several may be open at once.
 
     Args:
-        scenario: The scenario.
-        models: The initial model of each phase; all but the first take over weights from the previous phase's result
-            where they match (`InitialModel.take`).
-        num_clients: Number of all clients, for each phase.
-        protection: How samples and clients are protected; None if they are not.
+        run: The run's plan. All phases but the first take over weights from the previous phase's result where they
+            match (`InitialModel.take`).
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        models: Sequence[InitialModel],
-        num_clients: Sequence[int],
-        protection: Protection | None = None,
-    ) -> None:
-        self._scenario, self._models, self._num_clients = scenario, models, num_clients
-        self._plans = plan_phases(scenario, protection)
-        first = models[0]
+    def __init__(self, run: RunPlan) -> None:
+        run.build()
+        self._run, self._plans, self._models = run, run.phases, run.initial_models
+        first, clients = self._models[0], self._plans[0].num_clients
         state = ServerState(
-            np.array(first.vector), first.num_params, num_clients[0], layout=first.layout, discrete=first.discrete
+            np.array(first.vector), first.num_params, clients, layout=first.layout, discrete=first.discrete
         )
         self._kept = (BEFORE, state)
         self._waiting: dict[int, tuple[RoundIndex, ServerState]] = {}
@@ -101,7 +90,7 @@ class Server:
         """
         origin = self._began_from.setdefault(round_index.round, self._latest())
         state = self._staged(round_index, *origin)
-        opened = ServerRound(self._scenario, self._plans[round_index.phase], round_index, state, last)
+        opened = ServerRound(self._run.scenario, self._plans[round_index.phase], round_index, state, last)
         self._rounds[round_index.round] = opened
         return opened.begin(cohort)
 
@@ -198,8 +187,8 @@ class Server:
         If clients keep no state, a round is over as soon as the server has its model.
 
         Args:
-            last: If rounds settle (`Job.settles`), the last one that was reported as done. The server may already have
-                the model of a later one, or may not have received the commit of this one yet.
+            last: If rounds settle (`RunPlan.settles`), the last one that was reported as done. The server may already
+                have the model of a later one, or may not have received the commit of this one yet.
         """
         if last is not None:
             kept = last <= self._kept[0].round or last not in self._waiting
@@ -264,19 +253,13 @@ class Server:
         model, eval_model = arrays.pop("model"), arrays.pop("eval_model", None)
         kept = {name.removeprefix("state/"): array for name, array in arrays.items()}
         declared = dict(self._plans[phase].server_state)
-        of, clients = self._models[phase], self._num_clients[phase]
+        of, clients = self._models[phase], self._plans[phase].num_clients
         state = ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model, discrete=discrete)
         return entry.index, state
 
     def _taken_over(self, latest: ServerState, before: int, phase: int) -> tuple[np.ndarray, Discrete]:
         """Returns a copy of a phase's evaluated model as a later phase takes it over."""
-        vector, discrete = latest.evaluated(), latest.discrete
-        for number in range(before + 1, phase + 1):
-            own, others = self._models[number], self._models[number - 1]
-            fresh_head = has_fresh_head(self._scenario, number)
-            if own is not others or fresh_head:
-                vector = own.take(vector, others, fresh_head)
-                discrete = own.take_discrete(discrete, fresh_head)
+        vector, discrete = self._run.taken_over(latest.evaluated(), latest.discrete, before, phase)
         return np.array(vector), discrete
 
     def _latest(self) -> tuple[RoundIndex, ServerState]:
@@ -292,7 +275,7 @@ class Server:
             state.model, state.discrete = self._taken_over(latest, before.phase, round_index.phase)
             of = self._models[round_index.phase]
             state.eval_model, state.num_params, state.layout = None, of.num_params, of.layout
-            state.num_clients = self._num_clients[round_index.phase]
+            state.num_clients = plan.num_clients
             declared = self._plans[before.phase].server_state  # without state of scope `run` from earlier phases
             state.state = {name: value for name, value in state.state.items() if declared.get(name, "run") == "run"}
         state.declared = dict(plan.server_state)

@@ -9,15 +9,16 @@ from rich.console import Console
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.split_facts import empty_classes
+from rayfl.engine.backend import Session
 from rayfl.engine.device import differing_hosts
-from rayfl.engine.job import Job, Session
 from rayfl.engine.plan.client_statement import planned_cost
-from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 
 
-def announce(console: Console, job: Job, model: FlatModel) -> None:
+def announce(console: Console, job: RunPlan, model: FlatModel) -> None:
     """Prints the scenario and its data before the run starts; generated data stands out."""
     store, scenario = job.result.store, job.scenario
     data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
@@ -30,11 +31,11 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         *_phase_lines(job),
         *_device_lines(job),
     ]
-    if job.client_plan:
-        lines += [f"privacy  {line}" for line in planned_cost(scenario, job.client_plan, job.result.population.sizes)]
+    if job.accounting:
+        lines += [f"privacy  {line}" for line in planned_cost(job)]
     if said := empty_classes(store):
         lines.append(f"note     {said}")
-    if store.server is not None and not any(_reads_server(plan) for plan in plan_phases(scenario)):
+    if store.server is not None and not any(_reads_server(plan) for plan in job.phases):
         lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
     lines += privacy_lines(job)
     styles = {0: "bold", 1: "yellow" if store.provenance.source == "generated" else ""}
@@ -42,7 +43,7 @@ def announce(console: Console, job: Job, model: FlatModel) -> None:
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
 
 
-def _phase_lines(job: Job) -> Iterator[str]:
+def _phase_lines(job: RunPlan) -> Iterator[str]:
     """One line per phase, and one on the tensors that it takes over if those are not all of them."""
     alone = all(workload is job.result for workload in job.workloads)
     for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
@@ -54,7 +55,7 @@ def _phase_lines(job: Job) -> Iterator[str]:
             yield f"         from the previous phase: {job.handovers[phase.name].summary()}"
 
 
-def _device_lines(job: Job) -> Iterator[str]:
+def _device_lines(job: RunPlan) -> Iterator[str]:
     """The clients' simulated devices, and their traces."""
     if job.devices is not None:
         yield f"devices  simulated: {job.devices.summary() or 'always available, and nothing takes time'}"
@@ -62,30 +63,29 @@ def _device_lines(job: Job) -> Iterator[str]:
             yield f"         {path}, sha256 {digest[:16]}…"
 
 
-def privacy_lines(job: Job) -> list[str]:
+def privacy_lines(job: RunPlan) -> list[str]:
     """The privacy that a run with `local.dp` plans: noise, the largest epsilon, and notes.
 
     For a run with `phases.N.dp`, only a note that the guarantee does not cover the starting model.
     """
-    planned = {phase.name: phase for phase in job.sample_plan.phases}
     lines, phases = [], []
-    for phase in job.scenario.phases:
-        dp = phase.local.dp
-        if dp is None or phase.name not in planned:
+    for plan in job.phases:
+        dp, name = plan.phase.local.dp, plan.phase.name
+        if dp is None or name not in job.spending.epsilons:
             continue
-        found = planned[phase.name]
+        planned = job.spending.epsilons[name]
         phases.append(dp)
-        noise = "" if isinstance(found.noise, np.ndarray) else f"{found.noise:.4g}"
-        if isinstance(found.noise, np.ndarray):
-            noise = f"{found.noise.min():.4g} to {found.noise.max():.4g} by client"
-        why = "" if found.target is None else f" for target_epsilon {found.target:g}"
-        epsilon = NOT_COVERED if found.epsilon is None else f"epsilon at most {found.epsilon:.4g} after it"
-        lines.append(f"privacy  {phase.name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
+        noise = f"{plan.noise:.4g}" if isinstance(plan.noise, float | int) else ""
+        if isinstance(plan.noise, np.ndarray):
+            noise = f"{plan.noise.min():.4g} to {plan.noise.max():.4g} by client"
+        why = "" if dp.target_epsilon is None else f" for target_epsilon {dp.target_epsilon:g}"
+        epsilon = NOT_COVERED if planned is None else f"epsilon at most {planned:.4g} after it"
+        lines.append(f"privacy  {name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
     if phases:
         lines.append(f"         {randomness(phases)}")
-    if job.scenario.start and (phases or job.client_plan):
+    if job.scenario.start and (phases or job.accounting):
         lines.append(f"note     {NOT_COVERED}: {STARTED}")
-    return lines + [f"note     {note}" for note in job.sample_plan.notes]
+    return lines + [f"note     {note}" for note in job.spending.notes]
 
 
 def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:

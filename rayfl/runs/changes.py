@@ -9,7 +9,7 @@ from typing import Any
 from rayfl.callbacks.callback import Given
 from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.files import reading
 from rayfl.runs.checkpoints import Checkpoint, Checkpoints
@@ -60,7 +60,7 @@ def plain_scenario(scenario: Scenario) -> dict[str, Any]:
     return scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_none=True)
 
 
-def check_same_run(folder: Path, job: Job, records: Mapping[str, Any] | None, where: str) -> list[str]:
+def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None, where: str) -> list[str]:
     """Checks that a run may continue as a given job.
 
     Args:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfl.engine.backend import Session
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import SentModel, split
 
@@ -65,7 +66,7 @@ class CommittedModels:
         model: The model of the last phase; overwritten.
     """
 
-    def __init__(self, job: Job, model: FlatModel) -> None:
+    def __init__(self, job: RunPlan, model: FlatModel) -> None:
         self._job, self._model = job, model
         self._built: dict[int, FlatModel] = {}
         self._last_rounds = list(accumulate(phase.rounds for phase in job.scenario.phases))

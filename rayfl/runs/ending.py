@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Ending
-from rayfl.engine.job import Job, Session
+from rayfl.engine.backend import Session
 from rayfl.engine.plan.rounds import phase_spans
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.announcement import title_of
 from rayfl.runs.commits import CommittedModels
 from rayfl.runs.follower import Follower
@@ -84,7 +85,7 @@ def end_early(
     _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
 
 
-def draw(metrics: pa.Table, job: Job, path: Path, console: Console) -> None:
+def draw(metrics: pa.Table, job: RunPlan, path: Path, console: Console) -> None:
     """Draws the curves; an error is printed rather than raised, since the records are complete."""
     # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
     from rayfl.runs.curves import draw_curves

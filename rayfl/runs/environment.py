@@ -21,13 +21,13 @@ import torch
 import rayfl
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.store import ShardStore
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
 
 PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
 
-def describe_environment(job: Job, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def describe_environment(job: RunPlan, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
     """Returns everything besides the scenario that a result can depend on, and where it was computed.
 
     Args:
@@ -72,7 +72,7 @@ def _model(workload: Workload) -> dict[str, Any]:
     return {"name": workload.network.name, "vector_length": len(initial.vector), "weights": initial.memory_format}
 
 
-def _phases(job: Job) -> list[dict[str, Any]]:
+def _phases(job: RunPlan) -> list[dict[str, Any]]:
     """The task and network of each phase, and the tensors that it took over if those are not all of them."""
     return [
         {
@@ -93,7 +93,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def fingerprint(job: Job, start: str | None = None) -> str:
+def fingerprint(job: RunPlan, start: str | None = None) -> str:
     """Hexadecimal digest of the scenario, its data, rayfl's code, the user's code, and the libraries.
 
     Args:

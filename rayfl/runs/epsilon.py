@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.config.privacy import SampleDP
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plain_events import plain_round, plain_spending, round_from, spending_from
 from rayfl.engine.plan.client_statement import ClientAccount, client_statement
-from rayfl.engine.plan.sample_privacy import PlannedPhase
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.sample_privacy import dp_of
 from rayfl.privacy.release_ledger import LEDGER_FILE, ChargedRound
 from rayfl.privacy.samples.accounting import ClientEpsilons, accountant_of
 from rayfl.privacy.samples.statement import NOT_COVERED, json_number, sampling, statement
@@ -61,10 +61,10 @@ class ClientPrivacy:
         job: The run.
     """
 
-    def __init__(self, job: Job) -> None:
-        assert job.client_plan is not None
-        self._parts = job.scenario, job.client_plan, job.result.population.sizes
-        self._account = ClientAccount(*self._parts)
+    def __init__(self, job: RunPlan) -> None:
+        assert job.accounting is not None
+        self._job, self._delta = job, job.accounting.delta
+        self._account = ClientAccount(job)
         self._round, self._ended = 0, ""
         self._discarded: Sequence[ChargedRound] = ()
 
@@ -89,7 +89,7 @@ class ClientPrivacy:
     def charge_discarded(self, rounds: Sequence[ChargedRound]) -> None:
         """See `SamplePrivacy.charge_discarded`."""
         self._discarded = rounds
-        self._account = ClientAccount(*self._parts, rounds)
+        self._account = ClientAccount(self._job, rounds)
 
     def end_early(self, reason: str) -> None:
         """Records why the run ended before its last round."""
@@ -97,8 +97,7 @@ class ClientPrivacy:
 
     def summary(self) -> str:
         """One line: epsilon, its neighbouring relation, and delta."""
-        plan, last = self._parts[1], self._round
-        hidden, delta = self._account.relation, f"delta {plan.delta:.4g}"
+        last, hidden, delta = self._round, self._account.relation, f"delta {self._delta:.4g}"
         if names := self._account.uncovered(last):
             return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
         epsilon = json_number(self._account.epsilon(last))
@@ -108,7 +107,7 @@ class ClientPrivacy:
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """The table `clients` of privacy.json; see `SamplePrivacy.content`."""
         last = self._round if self._discarded else max(self._round, model_round or 0)
-        statement = client_statement(*self._parts, last, self._discarded)
+        statement = client_statement(self._job, last, self._discarded)
         return {**statement, "ended_early": self._ended or None, **described(self._discarded)}
 
 
@@ -126,16 +125,12 @@ class SamplePrivacy:
         job: The run, with `local.dp` on clients' samples in at least one phase.
     """
 
-    def __init__(self, job: Job) -> None:
-        self._planned = job.sample_plan.phases
-        self._notes = job.sample_plan.notes
-        self._started = job.scenario.start is not None
-        names = {phase.name for phase in self._planned}
-        self._phases = [
-            dp for phase in job.scenario.phases if phase.name in names and (dp := phase.local.dp) is not None
-        ]
+    def __init__(self, job: RunPlan) -> None:
+        self._spending, self._started = job.spending, job.scenario.start is not None
+        self._plans = [plan for plan in job.phases if plan.phase.name in job.spending.epsilons]
+        self._phases = [dp_of(plan) for plan in self._plans]
         self._accountant = accountant_of(self._phases[0])
-        self._epsilons = ClientEpsilons(self._accountant, max(job.num_clients))
+        self._epsilons = ClientEpsilons(self._accountant, max(plan.num_clients for plan in job.phases))
         self._rounds: deque[RoundDone] = deque()
         self._round, self._ended = 0, ""
         self._phase, self._accountant_of_clients = "", ""
@@ -218,11 +213,11 @@ class SamplePrivacy:
         content: dict[str, Any] = {
             **statement(self._phases, self._started),
             "rounds": self._round,
-            "phases": [_described_phase(*both) for both in zip(self._planned, self._phases, strict=True)],
+            "phases": [_described_phase(plan, self._spending.epsilons[plan.phase.name]) for plan in self._plans],
             "epsilon": self._described_epsilons() if self.covered else NOT_COVERED,
             "left_out": _named_clients(sorted(self._left_out)),
             "ended_early": self._ended or None,
-            "notes": list(self._notes),
+            "notes": list(self._spending.notes),
             **described(self._discarded),
         }
         if model_round is not None and model_round > self._round and not self._discarded:
@@ -264,9 +259,10 @@ class SamplePrivacy:
         return found if server is None else found | {"server_samples": json_number(server)}
 
 
-def _described_phase(planned: PlannedPhase, dp: SampleDP) -> dict[str, Any]:
-    noise = planned.noise
-    found: dict[str, Any] = {"name": planned.name, "max_grad_norm": json_number(dp.max_grad_norm)}
+def _described_phase(plan: PhasePlan, planned: float | None) -> dict[str, Any]:
+    noise, dp = plan.noise, dp_of(plan)
+    assert noise is not None
+    found: dict[str, Any] = {"name": plan.phase.name, "max_grad_norm": json_number(dp.max_grad_norm)}
     if isinstance(noise, np.ndarray):
         found |= {"noise_multiplier": {"least": float(noise.min()), "largest": float(noise.max())}}
         found |= {"noise_multiplier_of_client": [float(value) for value in noise]}
@@ -276,7 +272,7 @@ def _described_phase(planned: PlannedPhase, dp: SampleDP) -> dict[str, Any]:
     found |= {name: value for name, value in limits.items() if value is not None}
     if dp.max_epsilon is not None:
         found["when_spent"] = dp.when_spent
-    planned_epsilon = NOT_COVERED if planned.epsilon is None else json_number(planned.epsilon)
+    planned_epsilon = NOT_COVERED if planned is None else json_number(planned)
     return found | {"secure": dp.secure, "sampling": dp.sampling, "planned_epsilon": planned_epsilon}
 
 

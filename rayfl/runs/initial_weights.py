@@ -9,8 +9,8 @@ from typing import Any
 
 from rayfl.config.scenario import Scenario, Start
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
 from rayfl.engine.plan.private_network_checks import check_discrete_buffers
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, renamed, transfer
 from rayfl.runs.environment import fingerprint
@@ -18,7 +18,7 @@ from rayfl.runs.resume import How
 from rayfl.runs.start_chain import scenario_to_start_from
 from rayfl.runs.weight_sources import Source, from_file, from_library, from_named_run, origin_digest, run_once
 
-Prepare = Callable[[Scenario], tuple[Job, FlatModel]]
+Prepare = Callable[[Scenario], tuple[RunPlan, FlatModel]]
 Run = Callable[[Scenario, Path, How], None]
 
 
@@ -70,13 +70,13 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
         check_start(scenario.start, first_model(job, theirs), prepare)
 
 
-def first_model(job: Job, model: FlatModel) -> FlatModel:
+def first_model(job: RunPlan, model: FlatModel) -> FlatModel:
     """The initial model of a job's first phase, to which [start] applies; `model` is that of the last phase."""
     first = job.workloads[0]
     return model if first is job.result else flat_model(job.scenario, first)
 
 
-def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfer]:
+def start_from(job: RunPlan, model: FlatModel, source: Source) -> tuple[RunPlan, Transfer]:
     """The same job with other initial weights for its first phase; also loads them into `model`, that phase's model.
 
     Raises:
@@ -98,7 +98,7 @@ def start_from(job: Job, model: FlatModel, source: Source) -> tuple[Job, Transfe
         "fresh": list(taken.fresh),
         "not_used": list(taken.unmatched),
     }
-    check_discrete_buffers(job.scenario, workloads)
+    check_discrete_buffers(job.scenario, job.phases, workloads)
     return replace(job, workloads=workloads, origin=origin), taken
 
 
@@ -122,7 +122,7 @@ def given(start: Start) -> Source:
     return from_library(start.weights)
 
 
-def _digest(job: Job, prepare: Prepare) -> str:
+def _digest(job: RunPlan, prepare: Prepare) -> str:
     """A digest of everything that a scenario's result depends on, including its own start."""
     start = job.scenario.start
     if start is None:

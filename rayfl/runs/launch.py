@@ -20,8 +20,9 @@ from rayfl.backends.ray.tune import in_trial
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
 from rayfl.config.scenario import Scenario
-from rayfl.engine.job import Job, Session
+from rayfl.engine.backend import Session
 from rayfl.engine.plan.headline import headline_label
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.announcement import announce
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
 
 
-def check_decisions(callback: Callback, job: Job, where: str) -> None:
+def check_decisions(callback: Callback, job: RunPlan, where: str) -> None:
     """Checks that a callback does not decide by clients' data if the run has differential privacy.
 
     Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
@@ -62,11 +63,11 @@ def check_decisions(callback: Callback, job: Job, where: str) -> None:
         ScenarioError: The callback decides by something other than a score on public samples.
     """
     column = callback.decides_by(job.headlines)
-    if column is None or not (job.sample_plan.phases or job.client_plan):
+    if column is None or not (job.spending.epsilons or job.accounting):
         return
     public = _public_columns(job)
     if column not in public:
-        level = "phases.N.dp" if job.client_plan else "local.dp"
+        level = "phases.N.dp" if job.accounting else "local.dp"
         remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
         raise ScenarioError(
             f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
@@ -74,7 +75,7 @@ def check_decisions(callback: Callback, job: Job, where: str) -> None:
         )
 
 
-def _public_columns(job: Job) -> set[str]:
+def _public_columns(job: RunPlan) -> set[str]:
     store = job.result.store
     sets = [name for name, held in store.held_out.items() if held.shards is None]
     if store.test_shards is None:
@@ -229,7 +230,7 @@ def _carried_out(
     return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
 
 
-def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Job:
+def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console) -> RunPlan:
     """The job with the weights that its scenario starts from."""
     start = job.scenario.start
     assert start is not None
@@ -256,7 +257,7 @@ def _started(job: Job, model: FlatModel, launch: Launch, console: Console) -> Jo
     return job
 
 
-def _session(job: Job, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
+def _session(job: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
     # imported only if chosen, so that `inline` works without Ray
     if launch.options.backend == "inline":
         from rayfl.backends.inline import inline_session

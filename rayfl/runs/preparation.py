@@ -1,4 +1,4 @@
-"""Turns a scenario into a job: data, networks and checks, before anything starts."""
+"""Turns a scenario into the plan of a run: data, networks and checks, before anything starts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from rayfl.data.section import try_batches
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.initial_model import load_initial
-from rayfl.engine.job import Job
 from rayfl.engine.plan.client_privacy import plan_client_privacy
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.headline import metrics_key
 from rayfl.engine.plan.message_sizes import planned_messages
 from rayfl.engine.plan.network_trial import build_checked
-from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
 from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sample_privacy import plan_sample_privacy
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.plan.slices import cut, draw_bank, draw_test_samples
@@ -37,7 +36,7 @@ from rayfl.runs.start_chain import with_starts
 from rayfl.tasks.construction import build_task, task_key
 
 
-def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
+def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
     """Loads the data, builds the networks, and makes every check that is possible before a host starts.
 
     Args:
@@ -45,14 +44,14 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
         data_dir: The folder with real data.
 
     Returns:
-        The job, and the initial model of its last phase on the CPU.
+        The plan of the run, and the initial model of its last phase on the CPU.
 
     Raises:
         ScenarioError: The scenario is wrong.
         DataError: The data is missing or wrong.
     """
     scenario = resolve(scenario)
-    check_scenario(scenario)
+    plans = check_scenario(scenario)
     store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
@@ -60,31 +59,38 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[Job, FlatModel]:
     store = draw_bank(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
     workloads, models = _built(scenario, store)
-    check_requirements(scenario, [model.module for model in models], workloads)
+    check_requirements(scenario, plans, [model.module for model in models], workloads)
     if scenario.start is None:  # otherwise once its weights are known
-        check_discrete_buffers(scenario, workloads)
+        check_discrete_buffers(scenario, plans, workloads)
     checked: set[Checked] = set()
-    plans = plan_phases(scenario)
-    for plan, model, workload in zip(plans, models, workloads, strict=True):
+    parts = list(zip(plans, models, workloads, strict=True))
+    for plan, model, workload in parts:
         check_network(plan, model, workload, checked)
     simulated = scenario.participation
-    messages = [planned_messages(*parts) for parts in zip(plans, models, workloads, strict=True)] if simulated else ()
-    job = Job(
+    plans = [
+        plan.with_facts(
+            population=workload.population, messages=planned_messages(plan, model, workload) if simulated else ()
+        )
+        for plan, model, workload in parts
+    ]
+    private, spending = plan_sample_privacy(scenario, plans)
+    hidden, accounting = plan_client_privacy(scenario, private, models)
+    run = RunPlan(
         scenario,
+        hidden,
         workloads,
-        sample_plan=plan_sample_privacy(scenario, [workload.population for workload in workloads]),
-        client_plan=plan_client_privacy(scenario, models, store.train_shards.sizes),
+        spending=spending,
+        accounting=accounting,
         devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
-        messages=messages,
         code=code_digests(with_starts(scenario)),
     )
     for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
-        check_client_statistics(workload, job.headlines[phase.name])
+        check_client_statistics(workload, run.headlines[phase.name])
         check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
     check_bank_is_read(workloads)
     for workload, model in zip(workloads, models, strict=True):
         load_initial(model, workload.initial)  # checks may have changed buffers
-    return job, models[-1]
+    return run, models[-1]
 
 
 def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[FlatModel]]:

@@ -13,9 +13,10 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.durable import write_json
+from rayfl.engine.backend import Session
 from rayfl.engine.events import Evaluated, Event
-from rayfl.engine.job import Job, Session
 from rayfl.engine.plan.client_statement import last_round_within_targets
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError
 from rayfl.privacy.release_ledger import ChargedRound, Charges, ReleaseLedger
 from rayfl.runs.epsilon import ClientPrivacy, SamplePrivacy, beside
@@ -36,10 +37,10 @@ class PrivacyRecords:
         folder: The folder of the run.
     """
 
-    def __init__(self, job: Job, folder: Path) -> None:
+    def __init__(self, job: RunPlan, folder: Path) -> None:
         self._path = folder / PRIVACY_FILE
-        self._samples = SamplePrivacy(job) if job.sample_plan.phases else None
-        self._clients = ClientPrivacy(job) if job.client_plan else None
+        self._samples = SamplePrivacy(job) if job.spending.epsilons else None
+        self._clients = ClientPrivacy(job) if job.accounting else None
         self._discarded: Sequence[ChargedRound] = ()
 
     def state(self) -> dict[str, Any]:
@@ -123,7 +124,7 @@ class PrivacyRecords:
         return {name: followed for name, followed in named.items() if followed}
 
 
-def new_ledger(job: Job, folder: Path) -> ReleaseLedger | None:
+def new_ledger(job: RunPlan, folder: Path) -> ReleaseLedger | None:
     """The ledger of a new run; None if its noise is not `secure`.
 
     Raises:
@@ -133,7 +134,7 @@ def new_ledger(job: Job, folder: Path) -> ReleaseLedger | None:
 
 
 def begin_to_charge(
-    job: Job, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
+    job: RunPlan, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
 ) -> None:
     """Makes a session charge its rounds from now on.
 
@@ -153,8 +154,8 @@ def begin_to_charge(
     last = None
     if discarded:
         privacy.charge_discarded(discarded)
-        if job.client_plan:
-            last = last_round_within_targets(job.scenario, job.client_plan, job.result.population.sizes, discarded)
+        if job.accounting:
+            last = last_round_within_targets(job, discarded)
     if after or discarded:
         said = (
             f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "

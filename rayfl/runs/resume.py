@@ -17,7 +17,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.engine.job import Job, Session
+from rayfl.engine.backend import Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.privacy.release_ledger import LEDGER_FILE, ReleaseLedger
@@ -79,7 +80,7 @@ class Reopened:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
 
 
-def reopen(folder: Path, job: Job, console: Console, mirror: Mirror | None = None) -> Reopened:
+def reopen(folder: Path, job: RunPlan, console: Console, mirror: Mirror | None = None) -> Reopened:
     """Opens the records of a run that has ended, and finds its checkpoints.
 
     Args:

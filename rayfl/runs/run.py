@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
+from rayfl.engine.backend import Session
 from rayfl.engine.events import (
     BudgetSpent,
     Event,
@@ -24,7 +25,7 @@ from rayfl.engine.events import (
     SnapshotFailed,
     SnapshotTaken,
 )
-from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.files import reading
 from rayfl.interruption import interruptible, is_interrupt
@@ -88,7 +89,7 @@ class Run:
 
     def __init__(
         self,
-        job: Job,
+        job: RunPlan,
         model: FlatModel,
         records: Records,
         callbacks: Sequence[Callback],

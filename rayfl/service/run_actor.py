@@ -14,7 +14,7 @@ import ray
 from pydantic import PrivateAttr
 from rich.console import Console
 
-from rayfl.backends.ray.given_run import install_main_objects
+from rayfl.backends.ray.user_code import install_main_objects
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable

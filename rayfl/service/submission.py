@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.backends.ray.connection import check_dashboard, connected
-from rayfl.backends.ray.given_run import pack_main_objects
 from rayfl.backends.ray.placement import check_ever_fits
 from rayfl.backends.ray.private import started_cluster
+from rayfl.backends.ray.user_code import pack_main_objects
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.selection import checked
 from rayfl.config.loader import Overrides, load_scenario

@@ -15,7 +15,7 @@ from torch import nn
 from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
 from rayfl.runs.preparation import prepare
@@ -134,7 +134,7 @@ def prepared(
     setting: Setting,
     phase: Mapping[str, Any] = MappingProxyType({}),
     **changes: Any,
-) -> tuple[Job, FlatModel]:
+) -> tuple[RunPlan, FlatModel]:
     """A job whose only phase is of this algorithm.
 
     phase: more keys of the phase. changes: other tables of the scenario.

@@ -13,7 +13,7 @@ from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from rayfl.algorithms.orchestra import sinkhorn
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientStreams
 from tests.engine.scenes import prepared, run_on_hosts
@@ -37,7 +37,7 @@ def images() -> Any:
     return Dataset("images", train, test, 3, Provenance("arrays", "numbers"), shards)
 
 
-def job(rounds: int = 3, **changes: Any) -> Job:
+def job(rounds: int = 3, **changes: Any) -> RunPlan:
     local = {"batch_size": BATCH, "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY, "epochs": EPOCHS}
     task = {"name": "orchestra", "memory": MEMORY, "momentum": 0.9, "temperature": 0.5}
     algorithm = {"name": "orchestra", "local_clusters": LOCAL_CLUSTERS, "temperature": 0.5}

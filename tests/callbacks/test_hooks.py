@@ -15,7 +15,7 @@ from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.callbacks.selection import check_ranking_metrics
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated, RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.runs.preparation import prepare
 from tests.callbacks.scene import PLAIN, RELAY, Diary, Faulty, model_of, run, tables
@@ -148,7 +148,7 @@ def test_a_programs_callbacks_must_be_callbacks(tmp_path: Path, given: Any) -> N
 
 
 @cache
-def reporting_much() -> Job:
+def reporting_much() -> RunPlan:
     evaluation = {"over_clients": ["mean"], "personalize": {"steps": 1, "lr": 0.1}}
     scenario = Scenario.from_tables(tables(evaluation=evaluation, phases=[PLAIN | {"report": ["step"]}]))
     return prepare(scenario, Path("no-data-here"))[0]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.preparation import prepare
 from tests.engine.scenes import run_on_hosts
 
@@ -20,7 +20,7 @@ ROTATION = {"name": f"{V2}:RandomRotation", "degrees": 10}
 MLP: dict[str, Any] = {"name": "mlp", "hidden": [6]}
 
 
-def job(data: dict[str, Any], model: Any) -> Job:
+def job(data: dict[str, Any], model: Any) -> RunPlan:
     local = {"lr": 0.1, "batch_size": 2, "epochs": 2}
     phases = [{"name": "p", "rounds": 2, "cohort": 3, "local": local}]
     tables = {"data": data, "model": model, "phases": phases, "resources": {"hosts": 1}}

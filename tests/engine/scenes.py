@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, SnapshotTaken
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.workload import Workload
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
@@ -54,9 +56,17 @@ def tables(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
-def prepared(**changes: Any) -> Job:
+def prepared(**changes: Any) -> RunPlan:
     job, _ = prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
     return job
+
+
+def with_workloads(job: RunPlan, *workloads: Workload) -> RunPlan:
+    """The same phases on other data with other networks."""
+    phases = [
+        plan.with_facts(population=workload.population) for plan, workload in zip(job.phases, workloads, strict=True)
+    ]
+    return replace(job, phases=phases, workloads=workloads)
 
 
 def kept_by_clients(snapshot: RunSnapshot, store: StateStore) -> dict[int, dict[str, np.ndarray]]:
@@ -68,12 +78,12 @@ def kept_by_clients(snapshot: RunSnapshot, store: StateStore) -> dict[int, dict[
     return kept
 
 
-def cast(job: Job, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:
+def cast(job: RunPlan, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:
     """A scheduler on several hosts and a server, all of them new and in this process."""
-    server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
-    workers: Sequence[Host] = [Host(index, job.scenario, job.workloads, job.protection) for index in range(hosts)]
+    server = Server(job)
+    workers: Sequence[Host] = [Host(index, job) for index in range(hosts)]
     backend = InlineBackend(workers, server)
-    return Scheduler(job.scenario, backend, job.populations, settles), server
+    return Scheduler(replace(job, settles=settles), backend), server
 
 
 def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
@@ -85,7 +95,7 @@ def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
     return RunSnapshot.from_json(taken.snapshot)
 
 
-def run_on_hosts(job: Job, hosts: int) -> tuple[np.ndarray, list[Event]]:
+def run_on_hosts(job: RunPlan, hosts: int) -> tuple[np.ndarray, list[Event]]:
     """The final model and the events of a run on several hosts, all of them in this process."""
     scheduler, server = cast(job, hosts)
     events = list(scheduler.run())

@@ -14,9 +14,9 @@ import torch
 
 from rayfl.algorithms import Penalty
 from rayfl.engine.events import Event, RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
 from rayfl.errors import ScenarioError
@@ -55,7 +55,7 @@ def traced(traces: str) -> dict[str, Any]:
     return {"steps_per_s": {"file": traces}}
 
 
-def made(devices: Mapping[str, Any], algorithm: Any = UNIFORM, **phase: Any) -> tuple[Job, FlatModel]:
+def made(devices: Mapping[str, Any], algorithm: Any = UNIFORM, **phase: Any) -> tuple[RunPlan, FlatModel]:
     return prepared(algorithm, PLAIN, phase or BUFFERED, participation=dict(devices))
 
 
@@ -77,7 +77,7 @@ Step = Callable[[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor, int, int]]
 
 
 def simulated(
-    job: Job, concurrency: int, buffer: int, step: Step, silent: Sequence[int] = (), pull: float = 0.0
+    job: RunPlan, concurrency: int, buffer: int, step: Step, silent: Sequence[int] = (), pull: float = 0.0
 ) -> tuple[torch.Tensor, list[float], list[list[int]]]:
     """A moment of virtual time after the other; returns the model, and the time and the staleness of each step.
 

@@ -15,7 +15,7 @@ import rayfl
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.models.flat import FlatModel
@@ -31,7 +31,7 @@ CENTRAL: dict[str, Any] = {"name": "central", "schedule": "central", "rounds": 3
 FEDERATED: dict[str, Any] = {"name": "federated", "rounds": 4, "cohort": 6, "local": {"epochs": 2, "batch_size": 4}}
 
 
-def made(phases: list[dict[str, Any]], **changes: Any) -> tuple[Job, FlatModel]:
+def made(phases: list[dict[str, Any]], **changes: Any) -> tuple[RunPlan, FlatModel]:
     tables = {"name": "people", "seed": 5, "data": {"name": "tests.algorithms.scene:people"}, "phases": phases}
     model = "tests.algorithms.scene:TanhNet"
     return prepare(Scenario.from_tables(tables | {"model": model} | changes), Path("no-data-here"))
@@ -159,7 +159,7 @@ def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too()
     list(scheduler.run())
     assert np.array_equal(split(server.committed()[1])[0], whole)
     federated, _ = made([FEDERATED | {"local": LOCAL}])
-    (phase,) = centralised(federated.scenario, federated.populations[0].sizes, True).phases
+    (phase,) = centralised(federated.scenario, federated.phases[0].population.sizes, True).phases
     assert isinstance(phase, CentralPhase)
     assert phase.keep_momentum
 
@@ -169,4 +169,4 @@ def test_there_must_be_momentum_to_keep() -> None:
         made([CENTRAL | {"keep_momentum": True, "local": {"lr": 0.1}}])
     federated, _ = made([FEDERATED])
     with pytest.raises(ScenarioError, match="--keep-momentum: phase 'federated' has no momentum; set its"):
-        centralised(federated.scenario, federated.populations[0].sizes, True)
+        centralised(federated.scenario, federated.phases[0].population.sizes, True)

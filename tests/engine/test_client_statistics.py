@@ -18,7 +18,7 @@ import rayfl
 from rayfl.config.scenario import Scenario
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.engine.events import Evaluated
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.runs.preparation import prepare
 from tests.engine.scenes import FEDERATED, defined, run_on_hosts
@@ -82,7 +82,7 @@ def tables(evaluation: dict[str, Any], data: dict[str, Any] | None = None, **cha
     return whole | {"evaluation": evaluation} | changes
 
 
-def prepared(evaluation: dict[str, Any], **changes: Any) -> Job:
+def prepared(evaluation: dict[str, Any], **changes: Any) -> RunPlan:
     return prepare(Scenario.from_tables(tables(evaluation, **changes)), Path("no-data-here"))[0]
 
 

@@ -20,9 +20,10 @@ from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
-from rayfl.engine.job import Job
 from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.workload import Population
 from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
 from rayfl.local.context import ClientContext
@@ -37,7 +38,7 @@ LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1}
 MLP = {"name": "mlp", "hidden": [8]}
 
 
-def images(at_once: int, model: Mapping[str, Any], local: Mapping[str, Any] = LOCAL, **phase: Any) -> Job:
+def images(at_once: int, model: Mapping[str, Any], local: Mapping[str, Any] = LOCAL, **phase: Any) -> RunPlan:
     """Two rounds of a cohort in which several clients share a bucket."""
     cohort = {"explicit": [list(COHORT)]}
     return prepared(
@@ -223,6 +224,8 @@ def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> No
     hosts: Any = [None] * (BUCKETS + 1)
     server: Any = None
     with pytest.raises(ResourceError, match=r"^65 workers are too many: .* at most 64; set resources\.hosts=64$"):
-        Scheduler(scenario(1, "scaffold"), InlineBackend(hosts, server), ())
-    assert most_hosts(plan_phases(scenario(1, "scaffold")), 1000) == BUCKETS
-    assert most_hosts(plan_phases(scenario(1, "fedavg")), 1000) == 1000
+        Scheduler(prepared(phases=[FEDERATED | {"algorithm": "scaffold"}]), InlineBackend(hosts, server))
+    thousand = Population(np.ones(1000, np.int64), ())
+    for algorithm, most in (("scaffold", BUCKETS), ("fedavg", 1000)):
+        (plan,) = plan_phases(scenario(1, algorithm))
+        assert most_hosts([plan.with_facts(population=thousand)]) == most

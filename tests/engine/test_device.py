@@ -107,7 +107,7 @@ def test_other_errors_of_a_client_stay_what_they_are() -> None:
 
 def test_a_client_is_not_blamed_when_the_device_runs_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     job = prepared()
-    host = Host(0, job.scenario, job.workloads)
+    host = Host(0, job)
 
     def exhausted(*_: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")

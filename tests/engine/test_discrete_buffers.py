@@ -21,9 +21,9 @@ import rayfl
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.engine.events import Evaluated, Event, RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import InitialModel
 from rayfl.engine.reduction import LeftBuffers, Reduction, of_largest
 from rayfl.engine.state.state_store import MemoryStore
@@ -141,7 +141,7 @@ def state_of(model: FlatModel, sent: SentModel) -> dict[str, torch.Tensor]:
     )
 
 
-def run_on_hosts(job: Job, hosts: int) -> tuple[SentModel, list[Event]]:
+def run_on_hosts(job: RunPlan, hosts: int) -> tuple[SentModel, list[Event]]:
     """The final model, with what is beside its vector, and the events."""
     scheduler, server = cast(job, hosts)
     events = list(scheduler.run())

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
 
 LOCAL = {"batch_size": 4, "lr": 0.1}
 
 
-def job(**options: Any) -> Job:
+def job(**options: Any) -> RunPlan:
     options = {"codes": 30, "pairs": 48, "test_images": 8, "size": 16, "points": 100} | options
     return prepared(
         data={"name": "fractals", "clients": 4, "augment": ["flip"], "options": options},

@@ -12,7 +12,7 @@ from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
@@ -34,12 +34,12 @@ class Reading(FedAvg):
         return answer
 
 
-def job(dp: dict[str, Any] | None, **phase: Any) -> Job:
+def job(dp: dict[str, Any] | None, **phase: Any) -> RunPlan:
     local = {"epochs": 2, "batch_size": "full", "lr": 0.1, **({"dp": dp} if dp else {})}
     return prepared(**PEOPLE, phases=[{"name": "p", "rounds": 1, "cohort": 3, "local": local} | phase])
 
 
-def train_losses(made: Job, hosts: int = 1) -> list[float]:
+def train_losses(made: RunPlan, hosts: int = 1) -> list[float]:
     return [event.train_loss for event in run_on_hosts(made, hosts)[1] if isinstance(event, RoundDone)]
 
 

@@ -57,9 +57,9 @@ class _LateBackend(InlineBackend):
 @pytest.mark.parametrize("phases", [[PRETRAIN], [FEDERATED], [PRETRAIN, FEDERATED]], ids=["relay", "parallel", "both"])
 def test_the_committed_round_is_the_last_one_when_the_events_are_over(phases: list[dict[str, Any]]) -> None:
     job = prepared(**TINY, phases=phases)
-    server = Server(job.scenario, job.initial_models, job.num_clients)
-    backend = _LateBackend([Host(0, job.scenario, job.workloads)], server)
-    for event in Scheduler(job.scenario, backend, job.populations).run():
+    server = Server(job)
+    backend = _LateBackend([Host(0, job)], server)
+    for event in Scheduler(job, backend).run():
         if isinstance(event, RoundDone):  # whoever stops the run here is given this round's model
             assert server.committed()[0] == event.round
     assert server.committed()[0] == sum(phase["rounds"] for phase in phases)

@@ -22,13 +22,13 @@ COHORT = [0, 1, 2]
 def second_answers(phase: dict[str, Any], host_dies: bool) -> dict[str, np.ndarray]:
     """The sums of the second exchange of a round."""
     job = prepared(**TINY, phases=[FEDERATED | phase])
-    server, host = Server(job.scenario, job.initial_models, job.num_clients), Host(0, job.scenario, job.workloads)
+    server, host = Server(job), Host(0, job)
     first = server.begin(ROUND, COHORT)
     groups = [[client] for client in COHORT]
     _, second = server.receive(ROUND, None, host.answer(ROUND, groups, first)[0])
     assert isinstance(second, Exchange)
     if host_dies:
-        host = Host(0, job.scenario, job.workloads)
+        host = Host(0, job)
     answers, _ = host.answer(ROUND, [[client] for client in COHORT], second)
     return dict(reduce_hosts([answers], job.scenario.numerics.fraction_bits).sums)
 

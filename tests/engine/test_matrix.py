@@ -19,9 +19,9 @@ import torch
 from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated, Event, RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.schedules.schedule import schedules
 from rayfl.engine.state.state_store import MemoryStore
@@ -211,7 +211,7 @@ def later(kind: type[RoundDone] | type[Evaluated], events: Iterable[Event], afte
     return repr(without_clock([event for event in events if isinstance(event, kind) and event.round > after]))
 
 
-def run_as(case: Case, job: Job) -> tuple[np.ndarray, list[Event]]:
+def run_as(case: Case, job: RunPlan) -> tuple[np.ndarray, list[Event]]:
     """On the case's hosts; a run that is resumed goes on from its first round on one host more."""
     scheduler, server = cast(job, case["hosts"])
     scheduler._backend.rounds_ahead = case["rounds ahead"]  # type: ignore[misc]

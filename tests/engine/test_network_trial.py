@@ -21,7 +21,7 @@ from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
 import rayfl
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.local import TrainingBatch
 from rayfl.streams import torch_seed
@@ -44,7 +44,7 @@ def pictures() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return x[:24], y[:24], x[24:], y[24:]
 
 
-def job(model: Any = "Plain", task: Any = "classification", data: str = "points", **changes: Any) -> Job:
+def job(model: Any = "Plain", task: Any = "classification", data: str = "points", **changes: Any) -> RunPlan:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"batch_size": 6, "lr": 0.1}}
     named = f"{__name__}:{model}" if isinstance(model, str) else model
     return prepared(

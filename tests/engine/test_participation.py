@@ -12,9 +12,9 @@ import pytest
 
 from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState, algorithms
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
 from rayfl.errors import RayflError
@@ -44,14 +44,14 @@ class Talkative(FedAvg):
         self.apply(server, answers.mean("delta"))
 
 
-def job_of(algorithm: Any = "fedavg", phase: Any = None, **participation: Any) -> Job:
+def job_of(algorithm: Any = "fedavg", phase: Any = None, **participation: Any) -> RunPlan:
     job, _ = prepared(
         algorithm, FOUR_ROUNDS, phase or {}, **({"participation": participation} if participation else {})
     )
     return job
 
 
-def run(job: Job, hosts: int = 1) -> tuple[np.ndarray, list[RoundDone]]:
+def run(job: RunPlan, hosts: int = 1) -> tuple[np.ndarray, list[RoundDone]]:
     model, events = run_on_hosts(job, hosts)
     return model, [event for event in events if isinstance(event, RoundDone)]
 

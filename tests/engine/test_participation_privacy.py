@@ -11,18 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.privacy.clients.scenes import PEOPLE, central, phase
 from tests.privacy.samples.scene import dp
 
 
-def made(own: dict[str, Any], **participation: Any) -> Job:
+def made(own: dict[str, Any], **participation: Any) -> RunPlan:
     more = {"participation": participation} if participation else {}
     return prepared(**PEOPLE | more, phases=[phase(**own)])
 
 
-def rounds(job: Job) -> list[RoundDone]:
+def rounds(job: RunPlan) -> list[RoundDone]:
     return [event for event in run_on_hosts(job, 2)[1] if isinstance(event, RoundDone)]
 
 

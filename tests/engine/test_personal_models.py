@@ -14,7 +14,7 @@ from rayfl.algorithms.personalization import Ditto
 from rayfl.backends.inline import InlineBackend
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.state_store import MemoryStore
@@ -35,16 +35,18 @@ NETWORKS: dict[str, tuple[str, type[nn.Module]]] = {
 }
 
 
-def made(name: str, **changes: Any) -> tuple[Job, FlatModel]:
+def made(name: str, **changes: Any) -> tuple[RunPlan, FlatModel]:
     algorithm = {"name": "fedavg", "buffers": "keep"} if name == "kept buffers" else name
     return prepared(algorithm, FULL_BATCH, model=NETWORKS[name][0], **PERSONAL | changes)
 
 
-def finished(job: Job, hosts: int, ahead: int = 0) -> tuple[list[Any], np.ndarray, dict[int, dict[str, np.ndarray]]]:
-    server = Server(job.scenario, job.initial_models, job.num_clients)
-    backend = InlineBackend([Host(index, job.scenario, job.workloads) for index in range(hosts)], server)
+def finished(
+    job: RunPlan, hosts: int, ahead: int = 0
+) -> tuple[list[Any], np.ndarray, dict[int, dict[str, np.ndarray]]]:
+    server = Server(job)
+    backend = InlineBackend([Host(index, job) for index in range(hosts)], server)
     backend.rounds_ahead = ahead
-    scheduler = Scheduler(job.scenario, backend, job.populations)
+    scheduler = Scheduler(job, backend)
     events = list(scheduler.run())
     store = MemoryStore()
     return events, split(server.committed()[1])[0], kept_by_clients(snapshot_of(scheduler, store), store)

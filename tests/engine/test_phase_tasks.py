@@ -20,7 +20,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.engine.events import Evaluated
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.flat import FlatModel
@@ -39,7 +39,7 @@ STILL = {"epochs": 1, "batch_size": 16, "lr": 1e-30}
 HEAD = ("read_out.weight", "read_out.bias")
 
 
-def made(phases: Sequence[Mapping[str, Any]], **changes: Any) -> tuple[Job, FlatModel]:
+def made(phases: Sequence[Mapping[str, Any]], **changes: Any) -> tuple[RunPlan, FlatModel]:
     return prepare(Scenario.from_tables(tables(phases=phases, **changes)), Path("no-data-here"))
 
 
@@ -234,8 +234,7 @@ def test_clients_are_hidden_in_phases_of_different_networks() -> None:
     hidden = {"level": "central", "noise_multiplier": 1.0, "clip_norm": 0.5, "delta": 0.01}
     alike = {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "dp": hidden}
     job, _ = made([{**PRETRAIN, **alike}, {**FINETUNE, **alike}])
-    assert job.client_plan is not None
-    spans = [mechanism.changing for mechanism in job.client_plan.mechanisms if mechanism]
+    spans = [plan.hiding.changing for plan in job.phases if plan.hiding]
     lengths = [sum(stop - start for start, stop in places) for places in spans]
     assert lengths[0] - lengths[1] == 6  # a row of five weights, and a bias, less
     assert np.array_equal(run_on_hosts(job, 1)[0], run_on_hosts(job, 3)[0])
@@ -250,7 +249,7 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
 
     job, _ = made([PRETRAIN, FINETUNE, {**FINETUNE, "name": "longer"}])
     monkeypatch.setattr("rayfl.engine.resident.BatchSource", recorded)
-    Host(0, job.scenario, job.workloads)
+    Host(0, job)
     assert given == [job.scenario.resources.device_cache_bytes // 2] * 2
 
 

@@ -13,9 +13,8 @@ import pytest
 from rayfl.backends.inline import InlineBackend
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
-from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sample_accesses import PlannedUpdates
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.scheduler import Scheduler
@@ -53,25 +52,25 @@ AFTER = phase("after", 2, cohort=2, local={"dp": dp(accountant="rdp")})
 
 
 @pytest.fixture(scope="module")
-def leaving_out() -> Job:
+def leaving_out() -> RunPlan:
     return job(RELAY, phase("parallel", 30, cohort=3, local=budget() | {"epochs": {"uniform": [1, 3]}}), AFTER)
 
 
 @pytest.fixture(scope="module")
-def left_out(leaving_out: Job) -> tuple[np.ndarray, list[Event]]:
+def left_out(leaving_out: RunPlan) -> tuple[np.ndarray, list[Event]]:
     """The model and the events of one host."""
     return run_on_hosts(leaving_out, 1)
 
 
 @pytest.mark.slow
-def test_only_clients_without_budget_for_an_update_are_left_out(leaving_out: Job) -> None:
+def test_only_clients_without_budget_for_an_update_are_left_out(leaving_out: RunPlan) -> None:
     _, events = run_on_hosts(leaving_out, 1)
-    plans, sizes = plan_phases(leaving_out.scenario), leaving_out.populations[0]
+    plans = leaving_out.phases
     total: dict[int, Counter[Mechanism]] = {}
     left_out = 0
     for done in rounds(events):
         index = RoundIndex(["relay", "parallel", "after"].index(done.phase), done.round, done.round_in_phase)
-        planned = PlannedUpdates(plans[index.phase], sizes)
+        planned = PlannedUpdates(plans[index.phase])
         for client in done.left_out:
             update = with_noise(planned.in_round(client, index, leaving_out.scenario.seed), 1.0)
             assert ACCOUNTANT.epsilon(Counter(update) + total.get(client, Counter())) > BUDGET
@@ -85,7 +84,9 @@ def test_only_clients_without_budget_for_an_update_are_left_out(leaving_out: Job
     assert left_out > 3
 
 
-def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_one_follows(leaving_out: Job) -> None:
+def test_a_phase_whose_clients_have_no_budget_left_ends_evaluated_and_the_next_one_follows(
+    leaving_out: RunPlan,
+) -> None:
     scenario = leaving_out.scenario.model_copy(
         update={"evaluation": leaving_out.scenario.evaluation.model_copy(update={"every": 100})}
     )
@@ -159,14 +160,14 @@ def test_a_run_can_stop_instead_before_the_first_update_that_would_exceed_it() -
     assert np.array_equal(run_on_hosts(shorter, 2)[0], model)
 
 
-def test_updates_under_way_count_as_spent(leaving_out: Job) -> None:
+def test_updates_under_way_count_as_spent(leaving_out: RunPlan) -> None:
     """On Ray, rounds are submitted before earlier ones are over; who takes part must not depend on it."""
-    scenario, plans = leaving_out.scenario, plan_phases(leaving_out.scenario)
+    scenario, plans = leaving_out.scenario, leaving_out.phases
     drawn = {round: [int(client) for client in stream(5, "test", round).permutation(5)[:3]] for round in range(4, 34)}
 
     def admitted(ahead: int) -> list[tuple[Sequence[int], tuple[int, ...]]]:
-        accounts = PrivacyBudget(scenario.seed, plans, leaving_out.populations)
-        planned = PlannedUpdates(plans[1], leaving_out.populations[1])
+        accounts = PrivacyBudget(scenario.seed, plans)
+        planned = PlannedUpdates(plans[1])
         found, open_rounds = [], []
         for round, cohort in drawn.items():
             index = RoundIndex(1, round, round - 3)
@@ -186,11 +187,11 @@ def test_updates_under_way_count_as_spent(leaving_out: Job) -> None:
 
 def test_admitting_a_cohort_takes_work_in_proportion_to_it() -> None:
     given = job(phase("p", cohort=3, local=budget()))
-    plans = plan_phases(given.scenario)
+    (plan,) = given.phases
 
     def admitted(clients: int) -> int:
-        crowd = replace(given.populations[0], sizes=np.full(clients, 8))
-        accounts = PrivacyBudget(given.scenario.seed, plans, [crowd])
+        crowd = replace(plan.population, sizes=np.full(clients, 8))
+        accounts = PrivacyBudget(given.scenario.seed, [plan.with_facts(population=crowd)])
         cohort = [Counted(client) for client in range(clients)]
         return touched_by(lambda: accounts.admit(RoundIndex(0, 1, 1), cohort))
 
@@ -205,7 +206,7 @@ def sum_of_nothing() -> Any:
 
 @pytest.mark.parametrize("round", [3, 6])  # where the phases meet, and once clients have been left out
 def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_interrupted(
-    round: int, leaving_out: Job, left_out: tuple[np.ndarray, list[Event]]
+    round: int, leaving_out: RunPlan, left_out: tuple[np.ndarray, list[Event]]
 ) -> None:
     model, events = left_out
     scheduler, _ = cast(leaving_out, 2)
@@ -302,10 +303,10 @@ def test_an_update_that_a_host_repeats_is_booked_once() -> None:
     given = job(phase("relay", 2, "relay", cohort=3, local=local), phase("parallel", 2, cohort=3, local=local))
 
     def spent(repeats: bool) -> SpendingByClient:
-        server = Server(given.scenario, given.initial_models, given.num_clients)
-        host: Any = Host(0, given.scenario, given.workloads, given.protection)
+        server = Server(given)
+        host: Any = Host(0, given)
         backend = InlineBackend([RepeatingHost(host) if repeats else host], server)  # type: ignore[list-item]
-        scheduler = Scheduler(given.scenario, backend, given.populations)
+        scheduler = Scheduler(given, backend)
         list(scheduler.run())
         return snapshot_of(scheduler, MemoryStore()).privacy.spent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,7 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.job import Job
-from rayfl.engine.plan.sample_privacy import SamplePlan
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ClientError
 from rayfl.local.context import ClientContext, ClientStreams
 from rayfl.local.queries import DataView, Gradient, HessianVectorProduct
@@ -34,16 +34,16 @@ PEOPLE = {"data": {"name": "tests.algorithms.scene:people"}, "model": {"name": "
 SIZES = (5, 9, 14, 7, 16, 6, 11, 8, 13, 10, 12, 4)
 
 
-def job(dp: dict[str, Any] | None, local: dict[str, Any], scene: dict[str, Any] = PEOPLE, **phase: Any) -> Job:
+def job(dp: dict[str, Any] | None, local: dict[str, Any], scene: dict[str, Any] = PEOPLE, **phase: Any) -> RunPlan:
     chosen = {"name": "private", "rounds": 2, "cohort": 5} | phase
     return prepared(**scene, phases=[chosen | {"local": {**local, **({"dp": dp} if dp else {})}}])
 
 
-def trained(prepared_job: Job, hosts: int = 1) -> np.ndarray:
+def trained(prepared_job: RunPlan, hosts: int = 1) -> np.ndarray:
     return run_on_hosts(prepared_job, hosts)[0]
 
 
-def rounds(prepared_job: Job) -> list[RoundDone]:
+def rounds(prepared_job: RunPlan) -> list[RoundDone]:
     return [event for event in run_on_hosts(prepared_job, 1)[1] if isinstance(event, RoundDone)]
 
 
@@ -374,7 +374,7 @@ def test_every_client_can_have_its_own_noise() -> None:
     made = job({**DP, "noise_multiplier": 0.0}, {"batch_size": 4}, rounds=1, cohort={"explicit": [[1, 2]]})
     own = np.zeros(len(SIZES))
     own[1], own[2] = 0.5, 2.5
-    (done,) = rounds(Job(made.scenario, made.workloads, sample_plan=SamplePlan([own])))
+    (done,) = rounds(replace(made, phases=[made.phases[0].with_facts(noise=own)]))
     assert {one.noise_multiplier for spent in done.spent.values() for one in spent} == {0.5, 2.5}
     assert next(iter(done.spent[2])).noise_multiplier == 2.5
 

@@ -50,9 +50,9 @@ def test_a_travelling_model_is_detached_before_its_chain_gets_too_long(
 ) -> None:
     monkeypatch.setattr(relay, "LONGEST_CHAIN", LONGEST)
     job = prepared(phases=[RELAY | {"rounds": rounds}])
-    server = Server(job.scenario, job.initial_models, job.num_clients)
-    backend = Chained([Host(index, job.scenario, job.workloads) for index in range(2)], server)
-    run = Scheduler(job.scenario, backend, job.populations)
+    server = Server(job)
+    backend = Chained([Host(index, job) for index in range(2)], server)
+    run = Scheduler(job, backend)
     for _ in run.run():
         pass
     assert backend.chains

@@ -9,7 +9,7 @@ from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import RayflError
 from rayfl.local.context import ClientContext
 from rayfl.models.tensors import split
@@ -47,7 +47,7 @@ class Writing(Asking):
         server.tensor(self.tensor)[...] += context.round
 
 
-def writing(**options: str) -> Job:
+def writing(**options: str) -> RunPlan:
     phase = {"cohort": 2, "algorithm": {"name": f"{__name__}:Writing"} | options}
     phases = [phase | {"name": "one", "rounds": 2}, phase | {"name": "two", "rounds": 1, "model": TWICE}]
     return prepared(**TINY, phases=phases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from rayfl.backends.inline import InlineBackend
 from rayfl.engine.backend import Ref
 from rayfl.engine.events import Event, RoundDone, RoundSettled
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.models.tensors import split
@@ -81,11 +82,11 @@ class _QueueingBackend(InlineBackend):
         return ref.value
 
 
-def stopped_at(round: int, job: Job) -> tuple[np.ndarray, list[Event]]:
+def stopped_at(round: int, job: RunPlan) -> tuple[np.ndarray, list[Event]]:
     """The model and the events of a run that is stopped as soon as a round has settled."""
-    server = Server(job.scenario, job.initial_models, job.num_clients)
-    hosts = [Host(index, job.scenario, job.workloads) for index in range(2)]
-    scheduler = Scheduler(job.scenario, _QueueingBackend(hosts, server), job.populations, settles=True)
+    server = Server(job)
+    hosts = [Host(index, job) for index in range(2)]
+    scheduler = Scheduler(replace(job, settles=True), _QueueingBackend(hosts, server))
     events: list[Event] = []
     for event in scheduler.run():
         if isinstance(event, RoundDone):

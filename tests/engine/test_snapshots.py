@@ -226,7 +226,7 @@ def test_no_snapshot_is_taken_of_a_host_that_came_back_without_its_states() -> N
             if isinstance(event, RoundDone) and event.round == 2:
                 hosts = scheduler._backend.hosts
                 assert isinstance(hosts, list)
-                hosts[home(here, 2)] = InlineBackend([Host(0, job.scenario, job.workloads)], Mock()).hosts[0]
+                hosts[home(here, 2)] = InlineBackend([Host(0, job)], Mock()).hosts[0]
 
     with pytest.raises(LostError, match="the state of client 0 after round 1 is lost: "):
         follow()

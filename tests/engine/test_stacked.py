@@ -20,7 +20,7 @@ from rayfl.engine.executors.executor import ClientSamples, Executor, Requested
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.initial_model import build_network
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
@@ -54,7 +54,9 @@ EVERY_OPTION = LOCAL | {
 }
 
 
-def job(at_once: int, model: Mapping[str, Any], rounds: int = 1, local: Mapping[str, Any] = LOCAL, **phase: Any) -> Job:
+def job(
+    at_once: int, model: Mapping[str, Any], rounds: int = 1, local: Mapping[str, Any] = LOCAL, **phase: Any
+) -> RunPlan:
     """Rounds of clients who have from 3 to 20 samples; several of them share a bucket."""
     cohort = {"explicit": [list(COHORT)]}
     return prepared(
@@ -220,7 +222,7 @@ class InDouble(BatchSource):
 
 
 def rounds_in_double(
-    made: Job, kinds: Sequence[type[OneByOne] | type[Stacked]], prox: float, monkeypatch: pytest.MonkeyPatch
+    made: RunPlan, kinds: Sequence[type[OneByOne] | type[Stacked]], prox: float, monkeypatch: pytest.MonkeyPatch
 ) -> torch.Tensor:
     """What three rounds of plain means leave, everything being float64."""
     workload = made.workloads[0]
@@ -282,7 +284,7 @@ def test_in_float32_it_strays_no_further_than_one_by_one_does_from_a_start_besid
     assert any(distance(run_on_hosts(perturbed(made, seed), 1)[0], one) > strays / 10 for seed in range(8))
 
 
-def perturbed(made: Job, seed: int) -> Job:
+def perturbed(made: RunPlan, seed: int) -> RunPlan:
     """The same job from initial weights that are 4e-8 away."""
     (workload,), rng = made.workloads, np.random.default_rng(seed)
     start = workload.initial.vector

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.local.batches import TrainingBatch
@@ -84,7 +84,9 @@ class AlsoPrevious(Classification):
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1}
 
 
-def job(task: str, schedule: str = "parallel", model: str = "tests.algorithms.scene:TanhNet", **changes: Any) -> Job:
+def job(
+    task: str, schedule: str = "parallel", model: str = "tests.algorithms.scene:TanhNet", **changes: Any
+) -> RunPlan:
     phase = {"name": "p", "schedule": schedule, "rounds": 3, "local": LOCAL}
     cohort = {} if schedule == "central" else {"cohort": {"explicit": [[0, 3]]}}
     return prepared(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ import torch
 
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
 from rayfl.runs.preparation import prepare
-from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, snapshot_of, tables
+from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, snapshot_of, tables, with_workloads
 
 OTHER = TINY["data"] | {"options": {"number": 5}}
 
@@ -39,7 +38,7 @@ class Reversed(torch.nn.Module):
         return logits
 
 
-def job_with(phases: list[Mapping[str, Any]], backwards: bool = False, **changes: Any) -> tuple[Job, FlatModel]:
+def job_with(phases: list[Mapping[str, Any]], backwards: bool = False, **changes: Any) -> tuple[RunPlan, FlatModel]:
     model = {"name": f"{__name__}:Reversed", "backwards": backwards}
     return prepare(
         Scenario.from_tables(tables(**{"phases": phases, "data": TINY["data"], "model": model} | changes)),
@@ -47,12 +46,12 @@ def job_with(phases: list[Mapping[str, Any]], backwards: bool = False, **changes
     )
 
 
-def two_workloads() -> Job:
+def two_workloads() -> RunPlan:
     """A relay over twelve clients, then FedAvg over five others with a model of another layout."""
     first, _ = job_with([PRETRAIN])
     second, _ = job_with([FEDERATED], backwards=True, data=OTHER)
     whole, _ = job_with([PRETRAIN, FEDERATED])
-    return replace(whole, workloads=[first.result, second.result])
+    return with_workloads(whole, first.result, second.result)
 
 
 def test_each_phase_trains_and_evaluates_its_own_data_with_its_own_network() -> None:
@@ -102,7 +101,7 @@ def test_a_relay_too_takes_weights_over_by_name() -> None:
     scheduler, server = cast(first, 1)
     list(scheduler.run())
     expected = model.state_dict(torch.from_numpy(split(server.committed()[1])[0]))
-    scheduler, server = cast(replace(whole, workloads=[first.result, second.result]), 1)
+    scheduler, server = cast(with_workloads(whole, first.result, second.result), 1)
     list(scheduler.run())
     for name, value in other.state_dict(torch.from_numpy(split(server.committed()[1])[0])).items():
         assert torch.allclose(value, expected[name], rtol=0, atol=1e-4), name
@@ -131,4 +130,4 @@ def test_models_without_a_tensor_in_common_are_rejected_before_anything_starts()
     whole, _ = job_with([PRETRAIN, FEDERATED])
     other = prepared(phases=[FEDERATED]).result
     with pytest.raises(ScenarioError, match=r"phases.federated.model: takes over no weights from the previous phase:"):
-        replace(whole, workloads=[whole.result, other])
+        with_workloads(whole, whole.result, other)

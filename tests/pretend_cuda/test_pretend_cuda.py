@@ -13,7 +13,7 @@ from torch import nn
 
 from rayfl.backends.inline import inline_session
 from rayfl.engine.exact_sum import ExactSum, combine
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ClientError
 from rayfl.models.tensors import split
 from tests.algorithms.scene import EVERYTHING, OF_ANY_SCENE, PLAIN, Setting, supported
@@ -76,7 +76,7 @@ def sequences() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     return tokens[:60, :12], tokens[:60, 12], tokens[60:, :12], tokens[60:, 12]
 
 
-def images(device: str, model: Any = "ConvNet", augment: Any = (), phase: Any = None, **tables: Any) -> Job:
+def images(device: str, model: Any = "ConvNet", augment: Any = (), phase: Any = None, **tables: Any) -> RunPlan:
     """Generated handwriting of 8 writers, and a network of this module or of rayfl."""
     usual = {"name": "p", "rounds": 1, "cohort": 3, "local": {"steps": 3, "batch_size": 8}}
     return prepared(
@@ -88,13 +88,13 @@ def images(device: str, model: Any = "ConvNet", augment: Any = (), phase: Any = 
     )
 
 
-def inline(job: Job) -> Outcome:
+def inline(job: RunPlan) -> Outcome:
     with inline_session(job) as session:
         events = list(session.events())
         return split(session.committed()[1])[0], without_clock(events)
 
 
-def assert_same_on_both(make: Callable[[str], Job], run: Callable[[Job], Outcome] = inline) -> PretendCuda:
+def assert_same_on_both(make: Callable[[str], RunPlan], run: Callable[[RunPlan], Outcome] = inline) -> PretendCuda:
     """Runs a job on the CPU and on the pretended GPU, whose kernels are the CPU's."""
     model, events = run(make("cpu"))
     with pretend_cuda() as gpu:
@@ -131,7 +131,7 @@ def test_a_relay_over_hosts_with_dropout_and_augmentation_keeps_to_one_device() 
     augment = ["flip", {"name": "crop", "padding": 2, "mode": "reflect"}, {"name": "rotate", "degrees": 10}]
     relay = {"schedule": "relay", "rounds": 2}
 
-    def run(job: Job) -> Outcome:
+    def run(job: RunPlan) -> Outcome:
         model, events = run_on_hosts(job, 3)
         return model, without_clock(events)
 
@@ -171,7 +171,7 @@ def test_a_resnet_with_augmentation_keeps_to_one_device() -> None:
 def test_the_mean_gradient_of_an_lstm_is_taken_on_cuda(algorithm: dict[str, Any]) -> None:
     """cuDNN goes backwards through an LSTM in training mode only."""
 
-    def job(device: str) -> Job:
+    def job(device: str) -> RunPlan:
         return prepared(
             data={"name": f"{__name__}:sequences", "clients": 3},
             model={"name": "char_lstm", "hidden": 4},

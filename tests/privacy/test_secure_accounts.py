@@ -168,7 +168,7 @@ def test_samples_of_different_lengths_are_rejected() -> None:
 
 
 def test_an_answer_that_is_not_finite_counts_as_zero() -> None:
-    mechanism = job(phase(dp=central(secure=True))).client_plan.mechanisms[0]  # type: ignore[union-attr]
+    mechanism = job(phase(dp=central(secure=True))).phases[0].hiding
     assert mechanism is not None
     for spoilt in (float("nan"), float("inf"), 1e30):
         delta = torch.full((mechanism.places("model")[-1][1],), 1.0)

@@ -13,7 +13,7 @@ from tests.engine.scenes import prepared
 
 def test_a_host_says_what_of_pytorch_decides_its_bits() -> None:
     job = prepared(numerics={"threads": 1})
-    described = Host(0, job.scenario, job.workloads).describe()
+    described = Host(0, job).describe()
     assert described["torch"] == torch.__version__
     assert described["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
     assert described["threads"] == "1"

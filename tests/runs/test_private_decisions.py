@@ -12,7 +12,7 @@ import pytest
 from rayfl.callbacks.model_files import BestModel
 from rayfl.callbacks.ranking import EarlyStopping, Ranked
 from rayfl.config.scenario import Scenario
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.runs.launch import check_decisions
 from rayfl.runs.preparation import prepare
@@ -72,7 +72,7 @@ def test_a_decision_by_clients_data_is_rejected(tmp_path: Path, phase: dict[str,
 
 
 @cache
-def job_of(level: str, validated: bool) -> Job:
+def job_of(level: str, validated: bool) -> RunPlan:
     phase = SAMPLES if level == "local.dp" else CLIENTS
     data, evaluation = (VALIDATED, {}) if validated else (POOLED, {"over_clients": ["pooled_mean"]})
     changed = tables(phases=[phase], data=data, evaluation=evaluation, model={"name": "tests.algorithms.scene:TanhNet"})

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.engine.events import Evaluated
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientStreams
 from rayfl.models.flat import FlatModel
@@ -32,7 +32,7 @@ def images() -> Dataset:
     return Dataset("images", train, test, 3, Provenance("arrays", "numbers"))
 
 
-def job(task: Any, model: str, local: dict[str, Any] | None = None, **changes: Any) -> Job:
+def job(task: Any, model: str, local: dict[str, Any] | None = None, **changes: Any) -> RunPlan:
     training = {"batch_size": SAMPLES, "lr": LR, "momentum": MOMENTUM, "weight_decay": DECAY, "epochs": STEPS}
     return prepared(
         **{
@@ -46,14 +46,14 @@ def job(task: Any, model: str, local: dict[str, Any] | None = None, **changes: A
     )
 
 
-def beginning(made: Job) -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
+def beginning(made: RunPlan) -> tuple[Any, tuple[torch.Tensor, torch.Tensor]]:
     """The initial network in training mode, and both views of all samples."""
     workload = made.workloads[0]
     x = torch.from_numpy(workload.store.train.x).permute(0, 3, 1, 2) / 255
     return flat_model(made.scenario, workload).module.train(), views(x)[:2]
 
 
-def agree(made: Job, module: nn.Module) -> None:
+def agree(made: RunPlan, module: nn.Module) -> None:
     expected = FlatModel(module, torch.device("cpu")).vector.detach().numpy()
     difference = np.abs(run_on_hosts(made, 1)[0] - expected).max()
     assert difference < 2e-6
@@ -81,7 +81,7 @@ def test_simsiam_is_the_paper_s_loss() -> None:
 def test_moco_is_the_authors_order_of_keys_queue_and_step() -> None:
     made = job(moco(2 * SAMPLES) | {"momentum": 0.9}, "momentum_contrast", {"drop_last": True})
     module, (first, second) = beginning(made)
-    (pool,) = made.num_clients
+    pool = made.phases[0].num_clients
     drawn = (
         ClientStreams(made.scenario.seed, 0, 1, 0, pool).numpy("queue").standard_normal((2 * SAMPLES, 4), np.float32)
     )

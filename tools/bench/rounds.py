@@ -11,7 +11,7 @@ from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.session import ray_session
 from rayfl.config.loader import load_scenario
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.runs.preparation import prepare
 
@@ -19,12 +19,12 @@ NEVER = 1_000_000
 """For evaluation.every: only the last round of a phase is evaluated, after the timed rounds."""
 
 
-def job_of(tables: dict[str, Any]) -> tuple[Job, FlatModel]:
+def job_of(tables: dict[str, Any]) -> tuple[RunPlan, FlatModel]:
     """Prepares the tables of a scenario; data comes from `tools.bench.data`, not from files."""
     return prepare(load_scenario(tables), Path("no-files"))
 
 
-def run_rounds(job: Job, after: Callable[[RoundDone], None] = lambda _: None) -> list[RoundDone]:
+def run_rounds(job: RunPlan, after: Callable[[RoundDone], None] = lambda _: None) -> list[RoundDone]:
     """Runs a job on a Ray cluster that is started and stopped for it, and returns all committed rounds.
 
     Args:

@@ -20,9 +20,9 @@ from rayfl.algorithms.exchange import Exchange
 from rayfl.backends.inline import inline_session
 from rayfl.data.batches import BatchSource
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from tools.bench.rounds import NEVER, job_of
 from tools.bench.table import Row
@@ -64,9 +64,9 @@ def scenario(problem: Problem) -> dict[str, Any]:
     }
 
 
-def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
+def updates(job: RunPlan, model: FlatModel) -> Callable[[int], None]:
     """Returns a call that runs the updates of a round as a worker does, from the sent vector to the sums."""
-    host = Host(0, job.scenario, job.workloads)
+    host = Host(0, job)
     algorithm: Any = build_algorithm(job.scenario.phases[0])
     exchange = Exchange(algorithm.client_update, model.vector.numpy().copy())
 
@@ -77,7 +77,7 @@ def updates(job: Job, model: FlatModel) -> Callable[[int], None]:
     return run
 
 
-def bare_steps(job: Job, model: FlatModel) -> Callable[[int], None]:
+def bare_steps(job: RunPlan, model: FlatModel) -> Callable[[int], None]:
     """Returns a call that runs as many steps of a plain loop: inputs are floats, batches are indexed."""
     source, module = BatchSource(job.result.store, torch.device("cpu")), copy.deepcopy(model.module)
     x, y = source.batch("train", np.arange(CLIENTS * SAMPLES))

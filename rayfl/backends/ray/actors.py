@@ -11,23 +11,22 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from rayfl.backends.ray.given_run import GivenRun, Models
 from rayfl.backends.ray.host_actor import HostActor
 from rayfl.backends.ray.placement import reserved, resources_of
 from rayfl.backends.ray.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.backends.ray.server_actor import ServerActor
+from rayfl.backends.ray.user_code import UserCode
 from rayfl.backends.ray.workers import ActorWorker, RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
-from rayfl.engine.job import Job
-from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.run_plan import RunPlan
 
 
 class Actors:
     """The hosts, the server and the scheduler of a run.
 
     Args:
-        job: The first job that they run.
+        run: The plan of the first run.
         places: The place of each host.
 
     Attributes:
@@ -37,9 +36,9 @@ class Actors:
         groups: The placement groups that hold the hosts.
     """
 
-    def __init__(self, job: Job, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
-        run, server_name = GivenRun.of(job), f"rayfl-server-{uuid.uuid4().hex}"
-        server = _beside_driver(ServerActor, name=server_name).remote(run, Models.of(job))
+    def __init__(self, run: RunPlan, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        server_name, (code, shared, whole) = f"rayfl-server-{uuid.uuid4().hex}", _sent(run)
+        server = _beside_driver(ServerActor, name=server_name).remote(code, shared, whole)
         self.server = ActorWorker(server, "the server")
         self.hosts = [
             ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"worker {index}")
@@ -47,9 +46,7 @@ class Actors:
         ]
         self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server)
-        scheduler = _beside_driver(SchedulerActor, [DURING_RUN]).remote(
-            run, self._backend, job.populations, job.settles
-        )
+        scheduler = _beside_driver(SchedulerActor, [DURING_RUN]).remote(code, shared, self._backend)
         self.scheduler = ActorWorker(scheduler, "the scheduler")
 
     @property
@@ -57,12 +54,12 @@ class Actors:
         """All actors: hosts, server and scheduler."""
         return [*self.hosts, self.server, self.scheduler]
 
-    def open(self, job: Job) -> None:
+    def open(self, run: RunPlan) -> None:
         """Begins another run on all actors; discards everything from the previous one."""
-        run = GivenRun.of(job)
-        told = self.server.call("open", run, Models.of(job))
+        code, shared, whole = _sent(run)
+        told = self.server.call("open", code, shared, whole)
         begun = [host.call("open", told) for host in self.hosts]  # after the server, which a host asks for the run
-        begun.append(self.scheduler.call("open", run, self._backend, job.populations, job.settles))
+        begun.append(self.scheduler.call("open", code, shared, self._backend))
         # Ray lets later calls overtake one whose arguments are still awaited, and they would find the previous run
         ray.wait(begun, num_returns=len(begun))
 
@@ -90,7 +87,7 @@ class KeptActors:
         self.discard()
 
     def take(
-        self, job: Job, waiting: Callable[[str], None] | None = None, as_many_as_fit: bool = False
+        self, run: RunPlan, waiting: Callable[[str], None] | None = None, as_many_as_fit: bool = False
     ) -> tuple[Actors, bool]:
         """Returns the actors for a run, those of the previous run if they fit.
 
@@ -98,7 +95,7 @@ class KeptActors:
         imported has changed. (Objects defined in the program itself are sent for every run.)
 
         Args:
-            job: The job to run.
+            run: The run's plan.
             waiting: See `reserved`.
             as_many_as_fit: Start fewer hosts than requested if the cluster no longer has room for all of them.
 
@@ -108,20 +105,20 @@ class KeptActors:
         Raises:
             ResourceError: See `reserved`.
         """
-        serve, most = _served(job), most_hosts(plan_phases(job.scenario), max(job.num_clients))
-        code = {module: digest for module, digest in job.code.items() if module != "__main__"}
+        serve, most = _served(run), most_hosts(run.phases)
+        code = {module: digest for module, digest in run.code.items() if module != "__main__"}
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
         if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
             self._imported |= code
-            self._actors.open(job)
+            self._actors.open(run)
             return self._actors, True
         self.discard()
         try:
-            resources = job.scenario.resources
+            resources = run.scenario.resources
             if as_many_as_fit and resources.hosts != "auto":
                 most, resources = resources.hosts, resources.model_copy(update={"hosts": "auto"})
             places = self._stack.enter_context(reserved(resources, most, waiting))
-            self._actors, self._serve, self._most, self._imported = Actors(job, places), serve, most, code
+            self._actors, self._serve, self._most, self._imported = Actors(run, places), serve, most, code
             self._stack.callback(self._actors.end)
         except BaseException:
             self.discard()
@@ -139,9 +136,19 @@ class KeptActors:
         self._stack.close()
 
 
-def _served(job: Job) -> Any:
+def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.ObjectRef[RunPlan]]]:
+    """Puts a plan into the object store, one copy per node.
+
+    Returns:
+        The user's code; the plan without data, for server and scheduler; and the plan for the hosts, which fetch it
+        from the server, in a list: Ray would replace a bare reference among a call's arguments by its value.
+    """
+    return UserCode.of(run.scenario), ray.put(run.without_data()), [ray.put(run)]
+
+
+def _served(run: RunPlan) -> Any:
     """The settings that hosts are created with; runs with equal settings can share hosts."""
-    scenario = job.scenario
+    scenario = run.scenario
     return resources_of(scenario), scenario.numerics, scenario.repeatable
 
 

@@ -26,7 +26,7 @@ from rayfl.backends.ray.private import restarts
 from rayfl.backends.ray.workers import ActorWorker, RayBackend, names_of
 from rayfl.engine.backend import Call, Ref
 from rayfl.engine.events import Event, HostRestarted, RoundDone, RoundSettled
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import LostError, ResourceError
 from rayfl.models.tensors import SentModel, copied, joined, split
@@ -145,7 +145,7 @@ class Attempt:
     """Acquires actors and waits until the hosts have started.
 
     Args:
-        job: The job to run.
+        run: The run's plan.
         kept: Provides the actors.
         log: Receives Ray's own messages.
         waiting: See `reserved`.
@@ -163,7 +163,7 @@ class Attempt:
 
     def __init__(
         self,
-        job: Job,
+        run: RunPlan,
         kept: KeptActors,
         log: RayLog,
         waiting: Callable[[str], None] | None = None,
@@ -173,14 +173,14 @@ class Attempt:
         self._stream: Iterator[Any] | None = None
         self._watching: Iterator[Event] | None = None
         self._latest: Event | None = None
-        self._place = (job.scenario.phases[0].name, 1)
+        self._place = (run.scenario.phases[0].name, 1)
         while True:
             try:
-                self.actors, served = kept.take(job, waiting, as_many_as_fit)
+                self.actors, served = kept.take(run, waiting, as_many_as_fit)
             except RayError as error:
                 raise self._told(error) from None
             self._names = names_of(self.actors.all)
-            self._watchdog = Watchdog(job.scenario, _WithHead(self.actors.scheduler, self.head))
+            self._watchdog = Watchdog(run.scenario, _WithHead(self.actors.scheduler, self.head))
             try:
                 self.hosts: list[dict[str, str]] = self._described(self.actors)
                 break

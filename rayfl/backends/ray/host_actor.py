@@ -15,8 +15,8 @@ from rayfl.errors import LostError, ResourceError
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
-    from rayfl.backends.ray.given_run import GivenRun
-    from rayfl.backends.ray.server_actor import WorkloadsBox
+    from rayfl.backends.ray.server_actor import PlanBox
+    from rayfl.backends.ray.user_code import UserCode
     from rayfl.engine.events import Evaluated
     from rayfl.engine.host import Host
     from rayfl.engine.plan.rounds import RoundIndex
@@ -72,11 +72,10 @@ class HostActor:
     def _make(self) -> Host:
         from rayfl.engine.host import Host
 
-        given: tuple[GivenRun, WorkloadsBox] = ray.get(self._keeper().given.remote())
-        run, box = given
-        run.make_importable()
-        workloads, protection = ray.get(box[0])
-        return Host(self._index, run.scenario, workloads, protection, self._begins)
+        given: tuple[UserCode, PlanBox] = ray.get(self._keeper().given.remote())
+        code, whole = given
+        code.make_importable()
+        return Host(self._index, ray.get(whole[0]), self._begins)
 
     @property
     def _opened(self) -> Host:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import ray
 from ray.util.metrics import Counter, Gauge
 
 from rayfl.backends.ray.failures import Started
-from rayfl.backends.ray.given_run import GivenRun
+from rayfl.backends.ray.user_code import UserCode
 from rayfl.backends.ray.workers import RayBackend
 from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
-from rayfl.engine.plan.workload import Population
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import StateStore
@@ -26,16 +26,22 @@ DURING_RUN = "beside"
 class SchedulerActor:
     """Runs the scheduler in a separate process, so that models never pass through the driver."""
 
-    def __init__(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
+    def __init__(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
         self._metrics = _Metrics()
-        self.open(run, backend, populations, settles)
+        self.open(code, run, backend)
 
-    def open(self, run: GivenRun, backend: RayBackend, populations: Sequence[Population], settles: bool) -> None:
-        """Begins a run; discards everything from the previous one."""
+    def open(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
+        """Begins a run; discards everything from the previous one.
+
+        Args:
+            code: The user's code.
+            run: The run's plan without data.
+            backend: Hosts and server.
+        """
 
         def make() -> Scheduler:
-            run.make_importable()
-            return Scheduler(run.scenario, backend, populations, settles)
+            code.make_importable()
+            return Scheduler(run, backend)
 
         self._scheduler = Started("the scheduler", make)
         self._metrics.begin(run.scenario.name)

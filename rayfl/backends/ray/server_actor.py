@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 import ray
 
 from rayfl.backends.ray.failures import DeadlyClients, Started
-from rayfl.backends.ray.given_run import GivenRun, Models
 from rayfl.engine.server import Server, ServerSnapshot
 
 if TYPE_CHECKING:
     from rayfl.algorithms.exchange import Exchange
-    from rayfl.engine.plan.phase_plan import Protection
+    from rayfl.backends.ray.user_code import UserCode
     from rayfl.engine.plan.rounds import RoundIndex
-    from rayfl.engine.plan.workload import Workload
+    from rayfl.engine.plan.run_plan import RunPlan
     from rayfl.engine.reduction import HostAnswers
     from rayfl.engine.state.state_store import StateStore, Stored
     from rayfl.models.tensors import SentModel
 
-WorkloadsBox = list["ray.ObjectRef[tuple[Sequence[Workload], Protection]]"]
+PlanBox = list["ray.ObjectRef[RunPlan]"]
 
 ModelBox = list["ray.ObjectRef[SentModel]"]
 
@@ -28,8 +27,8 @@ ModelBox = list["ray.ObjectRef[SentModel]"]
 class ServerActor:
     """A `rayfl.engine.server.Server` in a separate process, which starts while the hosts still import PyTorch."""
 
-    def __init__(self, run: GivenRun, models: Models) -> None:
-        self.open(run, models)
+    def __init__(self, code: UserCode, run: RunPlan, whole: PlanBox) -> None:
+        self.open(code, run, whole)
 
     def begins(self, host: int, clients: Sequence[int]) -> int:
         return self._deadly.begins(host, clients)
@@ -43,14 +42,20 @@ class ServerActor:
     def suspect(self, deaths: Mapping[int, int]) -> None:
         self._deadly.add(deaths)
 
-    def open(self, run: GivenRun, models: Models) -> None:
-        """Begins a run; discards everything from the previous one."""
+    def open(self, code: UserCode, run: RunPlan, whole: PlanBox) -> None:
+        """Begins a run; discards everything from the previous one.
+
+        Args:
+            code: The user's code.
+            run: The run's plan without data.
+            whole: A reference to the whole plan, for the hosts.
+        """
 
         def make() -> Server:
-            run.make_importable()
-            return Server(run.scenario, models.initial, models.num_clients, models.protection)
+            code.make_importable()
+            return Server(run)
 
-        self._given, self._deadly = (run, models.workloads), DeadlyClients()
+        self._given, self._deadly = (code, whole), DeadlyClients()
         self._server = Started("the server", make)
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
@@ -97,8 +102,8 @@ class ServerActor:
     def stored_model(self, store: StateStore, stored: Stored) -> SentModel:
         return self._server.get().stored_model(store, stored)
 
-    def given(self) -> tuple[GivenRun, WorkloadsBox]:
-        """The run and the data for hosts, even if the server itself failed to begin the run."""
+    def given(self) -> tuple[UserCode, PlanBox]:
+        """The user's code and the plan for hosts, even if the server itself failed to begin the run."""
         return self._given
 
     def hold(self, model: SentModel) -> ModelBox:

@@ -15,6 +15,7 @@ from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.placement import resources_of
 from rayfl.backends.ray.recovery import Chance, LastSnapshots, Recoveries
 from rayfl.engine.assignment import most_hosts
+from rayfl.engine.backend import Session
 from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
@@ -26,8 +27,7 @@ from rayfl.engine.events import (
     SnapshotTaken,
     Waiting,
 )
-from rayfl.engine.job import Job, Session
-from rayfl.engine.plan.phase_plan import plan_phases
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import LostError, ResourceError
@@ -43,7 +43,7 @@ class RaySession:
     can use more hosts than were started, the run adds them once the cluster has room.
 
     Args:
-        job: The job to run.
+        run: The run's plan.
         actors: Provides the actors.
         log: Receives Ray's own messages.
         waiting: See `reserved`.
@@ -58,11 +58,13 @@ class RaySession:
 
     dashboard: str | None = None
 
-    def __init__(self, job: Job, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None) -> None:
-        self._job, self._kept, self._log, self._waiting = job, actors, log, waiting
+    def __init__(
+        self, run: RunPlan, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None
+    ) -> None:
+        self._run, self._kept, self._log, self._waiting = run, actors, log, waiting
         self.is_over, self._given_up = False, False
-        self._recoveries = Recoveries(resources_of(job.scenario).restarts, job.scenario.repeatable)
-        self._snapshots = LastSnapshots(job.scenario, log)
+        self._recoveries = Recoveries(resources_of(run.scenario).restarts, run.scenario.repeatable)
+        self._snapshots = LastSnapshots(run.scenario, log)
         self._takes_snapshots, self._interrupted, self._grows = False, False, False
         self._stopped_after: int | None = None
         self._last_reported = 0
@@ -156,7 +158,7 @@ class RaySession:
     def _first_attempt(self) -> Attempt:
         while True:
             try:
-                return Attempt(self._job, self._kept, self._log, self._waiting)
+                return Attempt(self._run, self._kept, self._log, self._waiting)
             except LostError as error:
                 chance = self._recoveries.next(error)
                 self._unreported.append(self._chance(chance, error))
@@ -164,7 +166,7 @@ class RaySession:
                 time.sleep(chance.pause_s)
 
     def _committed(self) -> tuple[int, SentModel]:
-        return self._attempt.committed(self._last_reported if self._job.settles else None)
+        return self._attempt.committed(self._last_reported if self._run.settles else None)
 
     def _next(self) -> Event | None:
         """The next event of the current attempt; None at the end."""
@@ -213,15 +215,15 @@ class RaySession:
 
     def _look_for_room(self) -> None:
         """Ends the attempt with a snapshot if the cluster has room for more hosts."""
-        if not self._job.scenario.repeatable:  # rounds already submitted would be released twice
+        if not self._run.scenario.repeatable:  # rounds already submitted would be released twice
             return
         if time.monotonic() - self._asked < placement.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
             return
         self._asked, hosts = time.monotonic(), len(self.hosts)
         if not self._attempt.head.is_there():
             return
-        most = most_hosts(plan_phases(self._job.scenario), max(self._job.num_clients))
-        if placement.hosts_with_room(self._job.scenario.resources, most, hosts) > hosts:
+        most = most_hosts(self._run.phases)
+        if placement.hosts_with_room(self._run.scenario.resources, most, hosts) > hosts:
             self._grows = True
             self._attempt.interrupt()
 
@@ -237,7 +239,7 @@ class RaySession:
         """Begins another attempt after the latest intact snapshot, or from the beginning."""
         self._grows = False
         self._kept.discard()
-        self._attempt = attempt = Attempt(self._job, self._kept, self._log, self._waiting, as_many_as_fit=True)
+        self._attempt = attempt = Attempt(self._run, self._kept, self._log, self._waiting, as_many_as_fit=True)
         if suspects is not None:
             attempt.suspect(suspects)
         self._snapshots.restore(attempt)
@@ -263,16 +265,16 @@ class RaySession:
 
 @contextmanager
 def ray_session(
-    job: Job,
+    run: RunPlan,
     address: str | None,
     log: RayLog,
     waiting: Callable[[str], None] | None = None,
     kept: KeptCluster | None = None,
 ) -> Iterator[Session]:
-    """Runs a job on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
+    """Carries out a run on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
 
     Args:
-        job: The job to run.
+        run: The run's plan.
         address: The cluster's address, or None.
         log: Receives Ray's own messages.
         waiting: See `reserved`.
@@ -284,10 +286,10 @@ def ray_session(
     with ExitStack() as stack:
         if kept is None:
             kept = stack.enter_context(KeptCluster())
-        url = kept.connect(address, job.scenario.resources.dashboard)
+        url = kept.connect(address, run.scenario.resources.dashboard)
         kept.log_to(log.path)
         try:
-            session = RaySession(job, kept.actors, log, waiting)
+            session = RaySession(run, kept.actors, log, waiting)
             session.dashboard = url
             yield session
         except BaseException:

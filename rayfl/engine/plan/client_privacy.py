@@ -13,12 +13,12 @@ from rayfl.config.privacy import ClientDP, Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.client_ledger import ClientLedger
 from rayfl.engine.plan.cohort import expected_cohort_size
-from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.privacy_checks import changing_values, check_account
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.clients.accounting import epsilon_of
-from rayfl.privacy.clients.mechanism import ClientMechanism, ClientPlan
+from rayfl.privacy.clients.mechanism import ClientAccounting, ClientMechanism
 from rayfl.privacy.secure_noise import check_noise
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-2, 1e6
@@ -28,28 +28,33 @@ PRECISION = 1e-3
 """Relative precision of the search for a noise multiplier."""
 
 
-def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: np.ndarray) -> ClientPlan | None:
-    """Resolves `phases.N.dp`; None if no phase has it.
+def plan_client_privacy(
+    scenario: Scenario, plans: Sequence[PhasePlan], models: Sequence[FlatModel]
+) -> tuple[Sequence[PhasePlan], ClientAccounting | None]:
+    """Resolves `phases.N.dp`.
 
     Args:
         scenario: The scenario, resolved and checked.
+        plans: Its phases, with their clients.
         models: The initial model of each phase.
-        sizes: int64 [clients], the number of training samples of each client.
+
+    Returns:
+        The phases with what hides their clients, and how it is accounted for; None if no phase has `dp`.
 
     Raises:
         ScenarioError: No account covers the run, the network has buffers, or a target cannot be met.
     """
-    plans = plan_phases(scenario)
     if not any(plan.phase.settings.dp for plan in plans):
-        return None
+        return plans, None
+    sizes = plans[0].population.sizes
     delta, accountant = check_account(plans, len(sizes))
     secure = any(plan.phase.settings.dp.secure for plan in plans if plan.phase.settings.dp)
-    mechanisms: list[ClientMechanism | None] = []
+    hidden: list[PhasePlan] = []
     noise: list[float | None] = [None] * len(plans)
     for plan in plans:
         dp = plan.phase.settings.dp
         if dp is None:
-            mechanisms.append(None)
+            hidden.append(plan)
             continue
         where = f"phases.{plan.phase.name}"
         changing = changing_values(plan, models[plan.number], where)
@@ -58,23 +63,18 @@ def plan_client_privacy(scenario: Scenario, models: Sequence[FlatModel], sizes: 
         noise[plan.number] = found
         if secure:
             check_noise(found, f"{where}.dp")
-        mechanisms.append(_mechanism(scenario, plan, dp, found, changing, len(sizes)))
-    return ClientPlan(tuple(mechanisms), delta, accountant, secure)
+        hidden.append(plan.with_facts(hiding=_mechanism(scenario, plan, dp, found, changing)))
+    return hidden, ClientAccounting(delta, accountant, secure)
 
 
 def _mechanism(
-    scenario: Scenario,
-    plan: PhasePlan,
-    dp: ClientDP,
-    noise: float,
-    changing: tuple[tuple[int, int], ...],
-    num_clients: int,
+    scenario: Scenario, plan: PhasePlan, dp: ClientDP, noise: float, changing: tuple[tuple[int, int], ...]
 ) -> ClientMechanism:
     adaptive = dp.clip_norm if isinstance(dp.clip_norm, Quantile) else None
     cohort = plan.phase.settings.cohort
     denominator = None
     if plan.phase.hides_cohort and (isinstance(cohort, Bernoulli) or scenario.participation):
-        denominator = expected_cohort_size(plan.phase, num_clients)
+        denominator = expected_cohort_size(plan.phase, plan.num_clients)
     return ClientMechanism(
         level=dp.level,
         noise_multiplier=noise,

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from rayfl.config.local import Local
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.plan.workload import Population
 from rayfl.engine.totals import Message, Simulated, Traffic
 from rayfl.errors import RayflError
 from rayfl.local.draws import drawn
 from rayfl.local.steps import batches_of_steps, other_length, steps_per_epoch
 from rayfl.streams import client_stream
+
+if TYPE_CHECKING:
+    from rayfl.engine.plan.devices import DeviceProfiles
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,11 @@ class UpdateWork:
 
     Args:
         plan: The phase.
-        sizes: [clients], the number of training samples of each client.
         seed: The scenario's seed.
     """
 
-    def __init__(self, plan: PhasePlan, sizes: np.ndarray, seed: int) -> None:
-        self._plan, self._sizes, self._seed = plan, sizes, seed
+    def __init__(self, plan: PhasePlan, seed: int) -> None:
+        self._plan, self._sizes, self._seed = plan, plan.population.sizes, seed
         self._exchanges = exchanges_of_cohort(plan)
         self._of_kind = cache(self._planned)
 
@@ -180,18 +181,12 @@ class VirtualClock:
     Args:
         seed: The scenario's seed.
         plans: The run's phases.
-        populations: The clients of each phase, with their devices.
+        devices: The clients' devices.
     """
 
-    def __init__(self, seed: int, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
-        devices = populations[0].devices
-        assert devices is not None
-        self._seed, self._devices = seed, devices
-        self._phases = [plan.phase for plan in plans]
-        self._messages = [population.messages for population in populations]
-        self._work = [
-            UpdateWork(plan, population.sizes, seed) for plan, population in zip(plans, populations, strict=True)
-        ]
+    def __init__(self, seed: int, plans: Sequence[PhasePlan], devices: DeviceProfiles) -> None:
+        self._seed, self._plans, self._devices = seed, plans, devices
+        self._work = [UpdateWork(plan, seed) for plan in plans]
         has_power = not devices.quantities.keys().isdisjoint(("compute_watts", "transmit_watts"))
         self.simulated = Simulated(joules=0.0 if has_power else None)
         self._unavailable = 0
@@ -233,13 +228,13 @@ class VirtualClock:
 
     def messages(self, index: RoundIndex) -> Sequence[Message]:
         """Of each exchange of a round that the cohort answers, or of a relay's hop."""
-        return self._messages[index.phase]
+        return self._plans[index.phase].messages
 
     def exchanges(self, index: RoundIndex, client: int) -> list[ExchangeTime]:
         """How long a client's part of each exchange that the cohort answers takes."""
         of, times = self._devices.of, []
         work = self._work[index.phase].of(index, client)
-        for message, computed in zip(self._messages[index.phase], work, strict=True):
+        for message, computed in zip(self.messages(index), work, strict=True):
             down, up = of("down_bytes_per_s", client), of("up_bytes_per_s", client)
             steps, samples = of("steps_per_s", client), of("samples_per_s", client)
             times.append(
@@ -275,7 +270,7 @@ class VirtualClock:
             ("up", sum(message.up.up_bytes for message in self.messages(index)), moved.up_bytes),
         ):
             if found != answers * planned:
-                phase = self._phases[index.phase]
+                phase = self._plans[index.phase].phase
                 raise RayflError(
                     f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
                     f"but the virtual clock of [participation] planned {planned} for each; correct messages() of "

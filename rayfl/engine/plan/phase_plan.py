@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from rayfl.config.local import Local, Train
 from rayfl.config.phase import CentralPhase, LocalPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.workload import Population
+from rayfl.engine.totals import Message
 from rayfl.errors import ScenarioError
 from rayfl.local.state import VELOCITY, Scope, merged
 from rayfl.privacy.clients.mechanism import CLIP_NORM, ClientMechanism
@@ -29,44 +32,82 @@ from rayfl.tasks.task import Task
 PhaseNoise = float | np.ndarray | None
 """The noise multiplier of a phase's `local.dp`: one for all clients, or float64 [clients]; None without DP."""
 
+COMPONENTS = ("algorithm", "task", "transforms", "sampler")
+"""What a plan builds by the names in its scenario."""
 
-@dataclass(frozen=True)
-class Protection:
-    """Differential privacy of a run, determined before it starts.
-
-    Attributes:
-        noise: The noise multiplier of each phase's `local.dp` (example-level DP); empty if no phase has any.
-        mechanisms: The mechanism of each phase's `phases.N.dp` (client-level DP), None without one; empty if no phase
-            has any.
-    """
-
-    noise: Sequence[PhaseNoise] = ()
-    mechanisms: Sequence[ClientMechanism | None] = ()
+NO_CLIENTS = Population(np.empty(0, np.int64), ())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PhasePlan:
     """One phase of a scenario with its components.
 
     Attributes:
+        scenario: The scenario.
         number: Its number, from 0.
         phase: Its configuration.
         algorithm: Its algorithm; in a local phase a wrapper around the one that the scenario names.
         task: Its task.
         transforms: Transforms of answers before they are summed.
         first_round: Number of its first round in the whole scenario.
+        population: Its clients, once the data is known.
+        messages: The traffic of each exchange that the cohort answers, with [participation].
         noise: The noise multiplier of its `local.dp`, once known.
         hiding: Its client-level DP, once known; None without it.
     """
 
+    scenario: Scenario = field(repr=False)
     number: int
-    phase: Phase
-    algorithm: Algorithm
-    task: Task
-    transforms: tuple[AnswerTransform, ...]
-    first_round: int
+    population: Population = field(default=NO_CLIENTS, repr=False)
+    messages: Sequence[Message] = ()
     noise: PhaseNoise = field(default=None, repr=False)
     hiding: ClientMechanism | None = None
+
+    def with_facts(self, **facts: Any) -> PhasePlan:
+        """Returns the plan with other fields, and with the same components."""
+        plan = replace(self, **facts)
+        vars(plan).update({name: part for name, part in vars(self).items() if name in COMPONENTS})
+        return plan
+
+    def build(self) -> None:
+        """Builds the components.
+
+        Raises:
+            ScenarioError: As `build_algorithm`, `build_task` and `build_transforms`.
+        """
+        _ = self.algorithm, self.task, self.transforms
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves out the components, whose code may not be importable yet where the plan arrives."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @property
+    def phase(self) -> Phase:
+        """Its configuration."""
+        return self.scenario.phases[self.number]
+
+    @property
+    def first_round(self) -> int:
+        """Number of its first round in the whole scenario."""
+        return 1 + sum(phase.rounds for phase in self.scenario.phases[: self.number])
+
+    @property
+    def num_clients(self) -> int:
+        """Number of all clients."""
+        return len(self.population.sizes)
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        built = build_algorithm(self.phase)
+        return Alone(objective=built) if isinstance(self.phase, LocalPhase) else built
+
+    @cached_property
+    def task(self) -> Task:
+        return build_task(self.scenario, self.phase)
+
+    @cached_property
+    def transforms(self) -> tuple[AnswerTransform, ...]:
+        return tuple(build_transforms(self.phase))
 
     @property
     def train(self) -> tuple[Train, ...]:
@@ -189,23 +230,10 @@ def has_fresh_head(scenario: Scenario, number: int) -> bool:
     return scenario.task_of(phase).name != scenario.task_of(before).name
 
 
-def plan_phases(scenario: Scenario, protection: Protection | None = None) -> list[PhasePlan]:
-    """The phases of a scenario, in order.
+def plan_phases(scenario: Scenario) -> list[PhasePlan]:
+    """The phases of a scenario, in order. Their components are built where they are first used.
 
     Args:
         scenario: The scenario.
-        protection: The differential privacy of the run; None as long as it is unknown.
-
-    Raises:
-        ScenarioError: As `build_algorithm` and `build_task`.
     """
-    protection, plans, first = protection or Protection(), [], 1
-    for number, phase in enumerate(scenario.phases):
-        noise = protection.noise[number] if protection.noise else None
-        hiding = protection.mechanisms[number] if protection.mechanisms else None
-        algorithm, task, transforms = build_algorithm(phase), build_task(scenario, phase), build_transforms(phase)
-        if isinstance(phase, LocalPhase):
-            algorithm = Alone(objective=algorithm)
-        plans.append(PhasePlan(number, phase, algorithm, task, tuple(transforms), first, noise, hiding))
-        first += phase.rounds
-    return plans
+    return [PhasePlan(scenario, number) for number in range(len(scenario.phases))]

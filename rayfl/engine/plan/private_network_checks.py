@@ -17,7 +17,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.data.store import ShardStore
 from rayfl.engine.initial_model import TORCH_GLOBALS, flat_model, load_initial
-from rayfl.engine.plan.phase_plan import PhasePlan, has_fresh_head, plan_phases
+from rayfl.engine.plan.phase_plan import PhasePlan, has_fresh_head
 from rayfl.engine.plan.workload import Workload
 from rayfl.errors import ScenarioError
 from rayfl.local.client_state import changes_under_dp
@@ -276,7 +276,7 @@ def _wrong(model: FlatModel, x: Any, where: str, name: str, kind: str, when: str
     )
 
 
-def check_discrete_buffers(scenario: Scenario, workloads: Sequence[Workload]) -> None:
+def check_discrete_buffers(scenario: Scenario, plans: Sequence[PhasePlan], workloads: Sequence[Workload]) -> None:
     """Tries a batch of two training samples in every phase that is known to begin with initial values.
 
     Only phases under differential privacy leave integers and flags as they are, so none after one without it is tried.
@@ -284,6 +284,7 @@ def check_discrete_buffers(scenario: Scenario, workloads: Sequence[Workload]) ->
 
     Args:
         scenario: The resolved scenario.
+        plans: Its phases.
         workloads: The workload of each phase; if the scenario has a start, with the weights of that start.
 
     Raises:
@@ -291,7 +292,7 @@ def check_discrete_buffers(scenario: Scenario, workloads: Sequence[Workload]) ->
     """
     values: Discrete = {}
     tried = model = None
-    for number, (plan, workload) in enumerate(zip(plan_phases(scenario), workloads, strict=True)):
+    for number, (plan, workload) in enumerate(zip(plans, workloads, strict=True)):
         if not plan.hidden_by:
             return
         values = workload.initial.take_discrete(values, has_fresh_head(scenario, number))

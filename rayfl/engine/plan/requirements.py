@@ -17,7 +17,7 @@ from rayfl.data.checks import are_class_labels
 from rayfl.data.held_out import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.plan.cohort import cohort_sizes
-from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases
+from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.slices import Slice
 from rayfl.engine.plan.workload import Workload
 from rayfl.engine.schedules.schedule import schedule_of
@@ -80,11 +80,14 @@ def check_lone_samples(
         ) from None
 
 
-def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], workloads: Sequence[Workload]) -> None:
+def check_requirements(
+    scenario: Scenario, plans: Sequence[PhasePlan], networks: Sequence[nn.Module], workloads: Sequence[Workload]
+) -> None:
     """Checks a scenario against its data and networks.
 
     Args:
         scenario: The scenario.
+        plans: Its phases.
         networks: The network of each phase.
         workloads: The workload of each phase.
 
@@ -93,7 +96,7 @@ def check_requirements(scenario: Scenario, networks: Sequence[nn.Module], worklo
             although an option concerns them, or has buffers that the algorithm would never update; or a client update
             is too short for its unfreezing. Names the phase.
     """
-    for plan, network, workload in zip(plan_phases(scenario), networks, workloads, strict=True):
+    for plan, network, workload in zip(plans, networks, workloads, strict=True):
         _check_phase(plan, scenario, network, workload)
     if personalize := scenario.evaluation.personalize:
         distinct = {id(workload): (network, workload) for network, workload in zip(networks, workloads, strict=True)}

@@ -15,7 +15,6 @@ from rayfl.engine.plan.cohort import drawn_in_secret
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.sampling import Sampling
-from rayfl.engine.plan.workload import Population
 from rayfl.local.draws import drawn, largest, smallest
 from rayfl.local.steps import other_length, update_steps
 from rayfl.privacy.samples.batches import sampling_rate
@@ -27,12 +26,11 @@ class PlannedUpdates:
     """How a phase's client updates access clients' samples.
 
     Args:
-        plan: The phase.
-        population: Its clients.
+        plan: The phase, with its clients.
     """
 
-    def __init__(self, plan: PhasePlan, population: Population) -> None:
-        self._plan, self._sizes = plan, population.sizes
+    def __init__(self, plan: PhasePlan) -> None:
+        self._plan, self._sizes = plan, plan.population.sizes
         self._smallest, self._largest = smallest(plan.phase.local), largest(plan.phase.local)
         self._of_kind = cache(self._accesses)
 
@@ -79,19 +77,17 @@ def touches_clients(plan: PhasePlan) -> bool:
     return plan.phase.pool != "server"
 
 
-def participations(
-    scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]
-) -> list[Mapping[int, int]]:
+def participations(scenario: Scenario, plans: Sequence[PhasePlan]) -> list[Mapping[int, int]]:
     """Returns, by phase, in how many rounds each client or pool takes part, which the scenario's seed determines.
 
     A user's own samplers are asked as in the run itself; those that read what clients report cannot be used with
     `local.dp`. If the operating system draws cohorts (`phases.N.dp.secure`), the participants are unknown, and every
     client counts in every round.
     """
-    sampling = Sampling(scenario, plans, populations)
+    sampling = Sampling(scenario, plans)
     found: list[Mapping[int, int]] = []
     for plan in plans:
-        clients = len(populations[plan.number].sizes)
+        clients = plan.num_clients
         if drawn_in_secret(plan.phase, clients):
             found.append(dict.fromkeys(range(clients), plan.phase.rounds))
             continue
@@ -104,6 +100,6 @@ def participations(
     return found
 
 
-def is_pool(client: int, population: Population) -> bool:
+def is_pool(client: int, plan: PhasePlan) -> bool:
     """Whether a number denotes the pool of all clients' samples."""
-    return client == pool_number("clients", len(population.sizes))
+    return client == pool_number("clients", plan.num_clients)

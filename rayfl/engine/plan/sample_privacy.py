@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,9 +15,9 @@ from rayfl.config.privacy import SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.data.held_out import pool_number
 from rayfl.engine.plan.cohort import cohort_sizes, drawn_in_secret, draws_hidden
-from rayfl.engine.plan.phase_plan import PhaseNoise, PhasePlan, plan_phases
+from rayfl.engine.plan.phase_plan import PhaseNoise, PhasePlan
+from rayfl.engine.plan.run_plan import PlannedSpending
 from rayfl.engine.plan.sample_accesses import PlannedUpdates, is_pool, participations, touches_clients
-from rayfl.engine.plan.workload import Population
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.composition import history
@@ -49,20 +48,18 @@ class PlannedAccount:
     Args:
         scenario: The scenario.
         plans: Its phases, at least one of which has `local.dp` on clients' samples.
-        populations: The clients of each phase.
     """
 
-    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
-        self._populations = populations
-        self._taken = participations(scenario, plans, populations)
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+        self._taken = participations(scenario, plans)
         self._spent: dict[int, dict[Mechanism, int]] = {}
         first = next(plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan))
         self._accountant = accountant_of(dp_of(first))
         self._first = first
         self._phases: list[str] = []
         self._limited = False
-        self._hidden = [plan for plan in plans if draws_hidden(plan.phase, len(populations[plan.number].sizes))]
-        self._secret = [plan for plan in plans if drawn_in_secret(plan.phase, len(populations[plan.number].sizes))]
+        self._hidden = [plan for plan in plans if draws_hidden(plan.phase, plan.num_clients)]
+        self._secret = [plan for plan in plans if drawn_in_secret(plan.phase, plan.num_clients)]
 
     def noise_of(self, plan: PhasePlan) -> float | np.ndarray:
         """Returns the noise multiplier of a phase, given or found for its target; book all earlier phases first.
@@ -78,14 +75,14 @@ class PlannedAccount:
         assert dp.target_epsilon is not None
         self._check_nothing_told(plan)
         planned, kinds = self._kinds(plan)
-        pooled = any(is_pool(client, self._populations[plan.number]) for client in kinds)
+        pooled = any(is_pool(client, plan) for client in kinds)
         try:
             if dp.noise_for == "worst" or pooled:
                 return noise_of_all(planned, dp.target_epsilon, self._accountant)
             each = noise_of_each(planned, dp.target_epsilon, self._accountant)
         except ImpossibleTargetError:
             raise self._impossible(plan, planned) from None
-        found = np.full(len(self._populations[plan.number].sizes), max(each))
+        found = np.full(plan.num_clients, max(each))
         for client, kind in kinds.items():
             found[client] = each[kind]
         return found
@@ -104,8 +101,7 @@ class PlannedAccount:
 
     def costliest(self) -> tuple[int, Spending] | None:
         """Returns the client that will have spent the most by RDP, and what; None if only pools of samples are used."""
-        sizes = self._populations[self._first.number].sizes
-        if not (clients := [client for client in self._spent if client < len(sizes)]):
+        if not (clients := [client for client in self._spent if client < self._first.num_clients]):
             return None
         totals = [self._total(client) for client in clients]
         place = int(self._accountant.bounds(totals).argmax())
@@ -113,7 +109,7 @@ class PlannedAccount:
 
     def _accesses(self, plan: PhasePlan) -> dict[int, Accesses]:
         """How each participating client or pool will access its samples in the whole phase."""
-        planned = PlannedUpdates(plan, self._populations[plan.number])
+        planned = PlannedUpdates(plan)
         return {client: times(planned.at_most(client), rounds) for client, rounds in self._taken[plan.number].items()}
 
     def _kinds(self, plan: PhasePlan) -> tuple[list[Planned], Mapping[int, int]]:
@@ -124,7 +120,7 @@ class PlannedAccount:
         for client, accesses in self._accesses(plan).items():
             # what the pool of all clients' samples spends, every client spends
             befores = [self._total(client)]
-            if is_pool(client, self._populations[plan.number]):
+            if is_pool(client, plan):
                 distinct = {history(total): total for total in self._totals()}
                 befores = list(distinct.values()) or [{}]
             for before in befores:
@@ -137,7 +133,7 @@ class PlannedAccount:
 
     def _total(self, client: int) -> Spending:
         """The spending of a client, including that of the pool of all clients' samples."""
-        pool = pool_number("clients", len(self._populations[self._first.number].sizes))
+        pool = pool_number("clients", self._first.num_clients)
         total: Counter[Mechanism] = Counter(self._spent.get(client, {}))
         if client != pool:
             total.update(self._spent.get(pool, {}))
@@ -173,8 +169,8 @@ class PlannedAccount:
     def _check_budget(self, plan: PhasePlan, dp: SampleDP) -> None:
         assert dp.max_epsilon is not None
         assert dp.noise_multiplier is not None
-        where, population = f"phases.{plan.phase.name}.local.dp.max_epsilon", self._populations[plan.number]
-        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), PlannedUpdates(plan, population)
+        where = f"phases.{plan.phase.name}.local.dp.max_epsilon"
+        filter, planned = RenyiFilter(dp.max_epsilon, dp.delta, dp.secure), PlannedUpdates(plan)
         taken = self._taken[plan.number]
         updates = {client: with_noise(planned.at_least(client), dp.noise_multiplier) for client in taken}
         # the spending of an earlier phase is unknown if it leaves clients out or draws them secretly
@@ -187,7 +183,7 @@ class PlannedAccount:
             )
         if dp.when_spent == "leave_out":
             try:
-                plan.algorithm.check_cohort(1, cohort_sizes(plan.phase, len(population.sizes))[1])
+                plan.algorithm.check_cohort(1, cohort_sizes(plan.phase, plan.num_clients)[1])
             except ScenarioError as error:
                 raise ScenarioError(
                     f"{where}: leaves clients out of cohorts, but phases.{plan.phase.name}.algorithm.{error}; use "
@@ -195,56 +191,25 @@ class PlannedAccount:
                 ) from None
 
 
-@dataclass(frozen=True)
-class PlannedPhase:
-    """A phase with `local.dp`.
-
-    Attributes:
-        name: The phase's name.
-        noise: Its noise multiplier: of all clients, or [clients]; clients that take no part have the largest.
-        epsilon: The largest of any client at its end, including earlier phases; an upper bound if clients may be left
-            out or cohorts are secret, and None if no accountant covers the batches.
-        target: The epsilon for which the noise was found, if any.
-    """
-
-    name: str
-    noise: float | np.ndarray
-    epsilon: float | None
-    target: float | None
-
-
-@dataclass(frozen=True)
-class SamplePlan:
-    """The noise that hides samples in a run, and what output and records say about it beforehand.
-
-    Attributes:
-        noise: By phase, the noise multiplier of `local.dp`. Empty if no phase has it.
-        phases: The phases that have it.
-        notes: Warnings, and reasons why an epsilon is large, one line each.
-    """
-
-    noise: Sequence[PhaseNoise] = ()
-    phases: Sequence[PlannedPhase] = ()
-    notes: Sequence[str] = field(default_factory=tuple)
-
-
-def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -> SamplePlan:
+def plan_sample_privacy(scenario: Scenario, plans: Sequence[PhasePlan]) -> tuple[list[PhasePlan], PlannedSpending]:
     """Finds the noise of every phase with `local.dp`, and what clients will have spent after it.
 
     Args:
         scenario: The scenario.
-        populations: The clients of each phase.
+        plans: Its phases, with their clients.
+
+    Returns:
+        The phases with their noise, in which clients that take no part have the largest; and the planned spending.
 
     Raises:
         ScenarioError: The phases' options cannot share one account, or a target or budget is impossible.
     """
-    plans = plan_phases(scenario)
     private = [plan for plan in plans if plan.phase.local.dp is not None and touches_clients(plan)]
     if not private:
-        return SamplePlan([_fixed_noise(plan) for plan in plans] if _any_dp(plans) else ())
+        return [plan.with_facts(noise=_fixed_noise(plan)) for plan in plans], PlannedSpending()
     _check_account(plans, private)
     noise: list[PhaseNoise] = [_fixed_noise(plan) for plan in plans]
-    phases, account = [], PlannedAccount(scenario, plans, populations)
+    account, epsilons = PlannedAccount(scenario, plans), dict[str, float | None]()
     largest: float | None = None
     for plan in private:
         dp = dp_of(plan)
@@ -259,13 +224,10 @@ def plan_sample_privacy(scenario: Scenario, populations: Sequence[Population]) -
             largest = min(account.maximum(), limit)
         else:
             largest = None
-        phases.append(PlannedPhase(plan.phase.name, found, largest, dp.target_epsilon))
-    sizes = populations[private[0].number].sizes
-    return SamplePlan(noise, phases, notes(sizes, dp_of(private[0]).delta, phases[-1].epsilon, account.costliest))
-
-
-def _any_dp(plans: Sequence[PhasePlan]) -> bool:
-    return any(plan.phase.local.dp is not None for plan in plans)
+        epsilons[plan.phase.name] = largest
+    first = private[0]
+    said = notes(first.population.sizes, dp_of(first).delta, largest, account.costliest)
+    return [plan.with_facts(noise=noise[plan.number]) for plan in plans], PlannedSpending(epsilons, said)
 
 
 def _fixed_noise(plan: PhasePlan) -> PhaseNoise:

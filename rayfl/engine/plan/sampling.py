@@ -17,7 +17,6 @@ from rayfl.config.section import check_plain
 from rayfl.engine.plan.cohort import cohort_of, in_order
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.plan.workload import Population
 from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.interruption import is_of_user_code
@@ -47,12 +46,11 @@ class Sampling:
 
     Args:
         scenario: The run's scenario.
-        plans: Its phases.
-        populations: The clients of each phase.
+        plans: Its phases, with their clients.
     """
 
-    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan], populations: Sequence[Population]) -> None:
-        self._scenario, self._plans, self._populations = scenario, plans, populations
+    def __init__(self, scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+        self._scenario, self._plans = scenario, plans
         self.restore(SamplingSnapshot())
 
     def restore(self, snapshot: SamplingSnapshot) -> None:
@@ -69,7 +67,7 @@ class Sampling:
         Raises:
             RayflError: A user's sampler raised, or did not return a valid cohort.
         """
-        phase, sizes = index.config(self._scenario), self._populations[index.phase].sizes
+        phase, sizes = index.config(self._scenario), self._plans[index.phase].population.sizes
         before = self._drawn[max(self._drawn)]
         state = deepcopy(before.state) if before.phase == index.phase else {}
         sampler = self._plans[index.phase].sampler

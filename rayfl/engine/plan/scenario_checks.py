@@ -25,7 +25,7 @@ from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases, scores_personal
 from rayfl.engine.plan.privacy_checks import check_hides_clients, check_sample_dp
 from rayfl.engine.schedules.schedule import schedule_of
 from rayfl.errors import ScenarioError
-from rayfl.tasks.construction import build_task, task_key
+from rayfl.tasks.construction import task_key
 from rayfl.tasks.task import Task
 
 BY_THE_CLOCK = ("deadline_s", "over_selection", "quorum")
@@ -109,15 +109,19 @@ def _check_hides_clients(phase: BasePhase, devices: Devices, chosen: list[str], 
         )
 
 
-def check_views(scenario: Scenario) -> None:
+def check_views(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
     """Checks that the data provides the augmented views that tasks compare, from `data.views` or `data.augment`.
+
+    Args:
+        scenario: The scenario.
+        plans: Its phases.
 
     Raises:
         ScenarioError: The number of views differs from a task's, no task uses the views or augmentations, or a task's
             views have no augmentations.
     """
     data, given = scenario.data, len(scenario.data.views)
-    tasks = [build_task(scenario, phase) for phase in scenario.phases]
+    tasks = [plan.task for plan in plans]
     for phase, task in zip(scenario.phases, tasks, strict=True):
         if given and task.views > 1:
             _check_number(task, given)
@@ -164,21 +168,27 @@ ONLY_ON_CUDA = {"numerics": ("deterministic", "tf32"), "resources": ("device_cac
 """Keys of the scenario that have no effect on the CPU."""
 
 
-def check_scenario(scenario: Scenario) -> None:
+def check_scenario(scenario: Scenario) -> list[PhasePlan]:
     """Checks a scenario as far as possible without data and network.
 
+    Returns:
+        Its phases, with their components built.
+
     Raises:
-        ScenarioError: An algorithm or option does not fit the phase's schedule, or has no effect; names the key.
+        ScenarioError: A component cannot be built, an algorithm or option does not fit the phase's schedule, or has no
+            effect; names the key.
     """
+    plans = plan_phases(scenario)
     if not scenario.resources.uses_cuda:
         _check_cpu(scenario)
-    check_views(scenario)
+    check_views(scenario, plans)
     if scenario.start and scenario.phases[0].head is not None:
         raise ScenarioError(
             f"phases.{scenario.phases[0].name}.head: is about the weights of the previous phase, and this is the first "
             "phase; use start.head for those of [start]"
         )
-    plans = plan_phases(scenario)
+    for plan in plans:
+        plan.build()
     if scenario.evaluation.client_model == "personal" and not any(
         scores_personal_models(scenario, plan) for plan in plans
     ):
@@ -213,6 +223,7 @@ def check_scenario(scenario: Scenario) -> None:
         _check_hosts(scenario, plan, where)
         _ = plan.client_state, plan.server_state
     check_sample_dp(scenario, plans)
+    return plans
 
 
 def _check_client_states(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:

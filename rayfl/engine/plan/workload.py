@@ -12,12 +12,10 @@ import numpy as np
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
 from rayfl.engine.plan.slices import Slice, cut
-from rayfl.engine.totals import Message
 from rayfl.models.tensors import Discrete, Slot, followed, taken_over
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
-    from rayfl.engine.plan.devices import DeviceProfiles
     from rayfl.tasks.task import Task
 
 
@@ -151,16 +149,10 @@ class Population:
     Attributes:
         sizes: [clients], the number of training samples of each client.
         slices: Slices of the test samples.
-        devices: Their simulated devices; None without [participation].
-        messages: The traffic of each exchange that the cohort answers, with [participation].
-        noise: The noise multiplier of the phase's `local.dp`, as in `PhasePlan`.
     """
 
     sizes: np.ndarray
     slices: Sequence[Slice]
-    devices: DeviceProfiles | None = None
-    messages: Sequence[Message] = ()
-    noise: float | np.ndarray | None = None
 
 
 @dataclass(frozen=True)

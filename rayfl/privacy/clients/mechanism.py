@@ -91,25 +91,18 @@ def length(part: Part, num_params: int, num_values: int) -> int:
 
 
 @dataclass(frozen=True)
-class ClientPlan:
-    """Client-level DP of all phases of a run.
+class ClientAccounting:
+    """How the client-level DP of a run is accounted for.
 
     Attributes:
-        mechanisms: The mechanism of each phase; None for phases without one.
         delta: The delta of the guarantee.
         accountant: `prv`, `rdp` or `exact`.
         secure: Whether the noise is discrete and comes from the operating system.
     """
 
-    mechanisms: tuple[ClientMechanism | None, ...]
     delta: float
     accountant: str
     secure: bool = False
-
-    @property
-    def noise(self) -> list[float | None]:
-        """The noise multiplier of each phase."""
-        return [None if mechanism is None else mechanism.noise_multiplier for mechanism in self.mechanisms]
 
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:

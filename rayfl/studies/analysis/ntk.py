@@ -120,7 +120,7 @@ class NTK(Analysis):
                 previous = None
                 continue
             before = previous if index.round_in_phase > 1 else None
-            cohort = cohort_of(phase, scenario.seed, index, run.job.populations[index.phase].sizes, before)
+            cohort = cohort_of(phase, scenario.seed, index, run.job.phases[index.phase].population.sizes, before)
             previous = cohort[-1] if cohort else None
             if round in wanted:
                 clients += cohort

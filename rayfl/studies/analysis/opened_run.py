@@ -11,8 +11,7 @@ import safetensors.torch
 import torch
 
 from rayfl.engine.initial_model import flat_model
-from rayfl.engine.job import Job
-from rayfl.engine.plan.phase_plan import has_fresh_head
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
@@ -34,7 +33,7 @@ class OpenedRun:
     """
 
     folder: RunFolder
-    job: Job
+    job: RunPlan
 
     def workload(self, round: int) -> Workload:
         """The workload of the phase of a model; for the initial model, round 0, that of the first phase."""
@@ -65,13 +64,8 @@ class OpenedRun:
 
     def received(self, round: int) -> np.ndarray:
         """float32: the model at the start of a round: that of the previous round, as the phase takes it over."""
-        vector, phase = self.vector(round - 1), self.folder.phase_of_model(round)
-        for number in range(self.folder.phase_of_model(round - 1) + 1, phase + 1):
-            own, other = self.job.workloads[number].initial, self.job.workloads[number - 1].initial
-            fresh_head = has_fresh_head(self.job.scenario, number)
-            if own is not other or fresh_head:
-                vector = own.take(vector, other, fresh_head)
-        return vector
+        phases = self.folder.phase_of_model(round - 1), self.folder.phase_of_model(round)
+        return self.job.taken_over(self.vector(round - 1), {}, *phases)[0]
 
 
 @cache
@@ -96,7 +90,7 @@ def open_run(path: Path, data_dir: Path) -> OpenedRun:
     return OpenedRun(folder, _started(folder, job, model) if job.scenario.start else job)
 
 
-def _started(folder: RunFolder, job: Job, model: FlatModel) -> Job:
+def _started(folder: RunFolder, job: RunPlan, model: FlatModel) -> RunPlan:
     start, recorded = job.scenario.start, folder.environment["start"] or {}
     assert start is not None
     source = given(start) if start.scenario is None else from_run(_kept(folder.path, Path(recorded["path"])))

@@ -125,7 +125,7 @@ class Replay:
 
     def __init__(self, run: OpenedRun) -> None:
         self._run, job = run, run.job
-        self._host = Host(0, job.scenario, job.workloads, job.protection)
+        self._host = Host(0, job)
         self._plans = run.folder.plans
 
     def round(self, number: int) -> ReplayedRound:

@@ -12,9 +12,9 @@ from rayfl.config.registry import nearest
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.data.store import ShardStore
 from rayfl.engine.columns import columns_of
-from rayfl.engine.job import Job
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.requirements import check_requirements
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
@@ -72,9 +72,9 @@ class _Prepared:
 
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
-        self._kept: OrderedDict[str, tuple[Job, FlatModel]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
 
-    def checked(self, scenario: Scenario) -> tuple[Job, FlatModel]:
+    def checked(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
         """Checks a scenario; may return the job of another one with the same data and network.
 
         Raises:
@@ -94,8 +94,8 @@ class _Prepared:
         if not alike:
             return job, model
         store, phases = job.result.store, len(scenario.phases)
-        check_scenario(scenario)
+        plans = check_scenario(scenario)
         for phase in scenario.phases:
             check_cohort(phase, f"phases.{phase.name}", store.num_clients)
-        check_requirements(scenario, [model.module] * phases, [job.result] * phases)
+        check_requirements(scenario, plans, [model.module] * phases, [job.result] * phases)
         return job, model

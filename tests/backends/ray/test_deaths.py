@@ -27,7 +27,7 @@ from rayfl.backends.ray.session import ray_session
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.engine.assignment import home
 from rayfl.engine.events import Event, Recovering, RoundDone, SnapshotTaken
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.models.tensors import split
@@ -77,7 +77,7 @@ def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator
             victim = ""
 
 
-def struck(job: Job, folder: Path, strike: Callable[[Any], None]) -> tuple[np.ndarray, list[Event]]:
+def struck(job: RunPlan, folder: Path, strike: Callable[[Any], None]) -> tuple[np.ndarray, list[Event]]:
     """The final model and the events of a run whose attempt is struck at its first snapshot."""
     events: list[Event] = []
     with ray_session(job, None, RayLog(folder / "ray.log")) as session:

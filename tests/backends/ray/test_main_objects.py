@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from rayfl.backends.ray.given_run import install_main_objects, pack_main_objects
+from rayfl.backends.ray.user_code import install_main_objects, pack_main_objects
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ScenarioError
 from tests.engine.scenes import FEDERATED, tables

@@ -41,9 +41,9 @@ class Remote:
 def test_models_and_events_are_the_same_if_all_is_sent(name: str) -> None:
     job = prepared(**SCENARIOS[name])
     expected, expected_events = run_on_hosts(job, 1)
-    server: Any = Remote(Server(job.scenario, job.initial_models, job.num_clients, job.protection))
-    given = sent((job.workloads, job.protection))
-    hosts: list[Any] = [Remote(Host(index, job.scenario, *given)) for index in range(2)]
-    events = list(Scheduler(job.scenario, InlineBackend(hosts, server), job.populations).run())
+    given, shared = sent(job), job.without_data()
+    server: Any = Remote(Server(sent(shared)))
+    hosts: list[Any] = [Remote(Host(index, given)) for index in range(2)]
+    events = list(Scheduler(sent(shared), InlineBackend(hosts, server)).run())
     assert np.array_equal(split(server.committed()[1])[0], expected)
     assert repr(without_clock(events)) == repr(without_clock(expected_events))

@@ -43,7 +43,7 @@ def scheduler_on(hosts: int) -> Iterator[Scheduler]:
     with ray_session(job, None, RayLog(Path(os.devnull))) as session:
         actors = session._attempt.actors  # type: ignore[attr-defined]
         backend = RayBackend(actors.hosts, actors.server)
-        yield Scheduler(job.scenario, backend, job.populations)
+        yield Scheduler(job, backend)
 
 
 @pytest.mark.parametrize("round", [1, 4], ids=["client states", "updates in flight"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,7 @@ def test_a_worker_that_gets_other_items_or_labels_from_the_source_ends_before_it
     job.workloads[0].store.reopen()  # in the process that called the source, nothing is read again
     sent = pickle.loads(pickle.dumps(job.workloads))  # noqa: S301 - as Ray does between its own processes
     with pytest.raises(DataError, match=r"seed the generators .* and sort the files") as caught:
-        Host(0, job.scenario, sent)
+        Host(0, replace(job, workloads=sent))
     assert "\n" not in str(caught.value)
     assert str(caught.value).startswith(f"data.name: '{HERE}:source': {moved} has other items or labels here than")
 

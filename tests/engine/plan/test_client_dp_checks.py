@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -128,14 +127,14 @@ def test_batch_norm_is_rejected_and_a_remedy_named() -> None:
         with pytest.raises(ScenarioError, match=r"hidden.dp: buffer 'norm.running_mean' .*use group norm"):
             job(phase(**changes, local=FULL), model=f"{__name__}:Normed")
     head = job(phase(train=["read_out"], dp=central()), model=f"{__name__}:Normed")
-    assert head.client_plan is not None
+    assert head.phases[0].hiding is not None
 
 
 def test_delta_has_a_default_from_66_clients_on() -> None:
-    plans = plan_phases(job(phase(dp=central())).scenario)
-    plans = [
-        replace(plan, phase=plan.phase.model_copy(update={"dp": ClientDP(**central(delta=None))})) for plan in plans
-    ]
+    scenario = job(phase(dp=central())).scenario
+    (only,) = scenario.phases
+    given = only.model_copy(update={"dp": ClientDP(**central(delta=None))})
+    plans = plan_phases(scenario.model_copy(update={"phases": (given,)}))
     with pytest.raises(ScenarioError, match=r"phases.hidden.dp.delta: its default, .* of M = 65 clients, is 0.0101"):
         check_account(plans, 65)
     assert check_account(plans, 66)[0] == pytest.approx(66**-1.1)

@@ -18,29 +18,27 @@ from scipy.stats import norm
 
 import rayfl
 from rayfl.engine.events import RoundDone
-from rayfl.engine.job import Job
 from rayfl.engine.plan.client_ledger import ClientLedger
 from rayfl.engine.plan.client_statement import ClientAccount, client_statement, planned_cost
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import RunPlan
 from tests.engine.scenes import run_on_hosts, tables
 from tests.privacy.clients.scenes import DELTA, PEOPLE, central, job, local, phase, target
 
 ADD, REPLACE = NeighboringRelation.ADD_OR_REMOVE_ONE, NeighboringRelation.REPLACE_ONE
 
 
-def sizes(of: Job) -> np.ndarray:
+def sizes(of: RunPlan) -> np.ndarray:
     return of.result.population.sizes
 
 
-def account(of: Job) -> ClientAccount:
-    assert of.client_plan is not None
-    return ClientAccount(of.scenario, of.client_plan, sizes(of))
+def account(of: RunPlan) -> ClientAccount:
+    return ClientAccount(of)
 
 
-def statement(of: Job, round: int) -> dict[str, Any]:
-    assert of.client_plan is not None
-    return client_statement(of.scenario, of.client_plan, sizes(of), round)
+def statement(of: RunPlan, round: int) -> dict[str, Any]:
+    return client_statement(of, round)
 
 
 @pytest.mark.slow
@@ -140,10 +138,9 @@ def test_a_ledger_asked_out_of_order_answers_the_same() -> None:
 )
 def test_a_target_is_met_and_hardly_undercut_at_the_end_of_the_phase(changes: dict[str, Any]) -> None:
     hidden = job(phase(rounds=10, **changes))
-    assert hidden.client_plan is not None
     assert 2.9 < account(hidden).epsilon(10) <= 3.0
-    noise = hidden.client_plan.noise[0]
-    assert noise is not None
+    assert hidden.phases[0].hiding is not None
+    noise = hidden.phases[0].hiding.noise_multiplier
     given = {key: value for key, value in changes["dp"].items() if key != "target_epsilon"}
     less = job(phase(rounds=10, **changes | {"dp": given | {"noise_multiplier": noise * 0.995}}))
     assert account(less).epsilon(10) > 3.0
@@ -190,8 +187,7 @@ def test_a_phase_without_privacy_leaves_the_run_without_a_guarantee() -> None:
     assert said["phases_without_client_privacy"] == ["open"]
     assert said["epsilon_of_private_phases"] > 0
     assert account(open_first).epsilon(6) == math.inf
-    assert open_first.client_plan is not None
-    cost = planned_cost(open_first.scenario, open_first.client_plan, sizes(open_first))
+    cost = planned_cost(open_first)
     assert cost[-1] == "no client-level guarantee for the run: open without dp"
 
 

@@ -44,7 +44,7 @@ def test_batch_norm_unless_it_is_frozen(train: str, refused: bool) -> None:
         assert "opacus.validators.ModuleValidator.fix" in line
     else:
         phase = {"name": "p", "rounds": 1, "cohort": 2, "train": train, "local": {"dp": DP}}
-        assert prepared(**scene, phases=[phase]).protection.noise == [1.0]
+        assert prepared(**scene, phases=[phase]).phases[0].noise == 1.0
 
 
 def test_batch_norm_without_running_statistics_even_if_it_is_frozen() -> None:
@@ -64,7 +64,7 @@ def test_ghost_clipping_of_layers_without_norm_samplers(model: Any, layer: str) 
 
 def test_ghost_clipping_where_only_linear_layers_train() -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "train": "head", "local": {"dp": {**DP, "clipping": "ghost"}}}
-    assert prepared(**PICTURES, phases=[phase]).protection.noise == [1.0]
+    assert prepared(**PICTURES, phases=[phase]).phases[0].noise == 1.0
 
 
 class Centred(nn.Module):
@@ -184,7 +184,7 @@ def test_dropout_of_every_kind_is_allowed_and_the_check_leaves_the_weights_as_th
 )
 def test_shipped_networks_are_allowed(model: Any) -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"dp": DP}}
-    assert prepared(**{**PICTURES, "model": model}, phases=[phase]).protection.noise == [1.0]
+    assert prepared(**{**PICTURES, "model": model}, phases=[phase]).phases[0].noise == 1.0
 
 
 def test_a_network_that_opacus_cannot_have() -> None:
@@ -323,7 +323,7 @@ def test_padding_of_an_embedding_needs_per_sample_clipping() -> None:
 def test_the_remedies_work_without_a_warning(kind: str, layer: str) -> None:
     phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"dp": DP}}
     model = {"name": f"{__name__}:{kind}", "layer": layer}
-    assert prepared(**{**PEOPLE, "model": model}, phases=[phase]).protection.noise == [1.0]
+    assert prepared(**{**PEOPLE, "model": model}, phases=[phase]).phases[0].noise == 1.0
 
 
 def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
@@ -339,7 +339,7 @@ def test_parts_that_are_drawn_once_must_be_the_same_in_all_phases() -> None:
     with pytest.raises(ScenarioError, match=r"phases.b.algorithm.query_share: .*\(a: 0.2, b: 0.4\).*split = 'round'"):
         prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4)])
     drawn_anew = prepared(**PEOPLE, phases=[phase("a"), phase("b", query_share=0.4, split="round")])
-    assert drawn_anew.protection.noise == [1.0, 1.0]
+    assert [plan.noise for plan in drawn_anew.phases] == [1.0, 1.0]
 
 
 class Overlapping(FedAvg):

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.run_plan import PlannedSpending
 from rayfl.engine.plan.sample_accesses import PlannedUpdates, participations
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism
@@ -38,11 +38,10 @@ def phase(name: str, rounds: int = 3, schedule: str = "parallel", cohort: Any = 
 def planned_accesses(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[Access]]:
     """The accesses to clients' samples in a whole run."""
     prepared = job(*phases, **more)
-    plans = plan_phases(prepared.scenario)
     total: dict[int, Counter[Access]] = {}
-    taken = participations(prepared.scenario, plans, prepared.populations)
-    for plan, population, of_phase in zip(plans, prepared.populations, taken, strict=True):
-        planned = PlannedUpdates(plan, population)
+    taken = participations(prepared.scenario, prepared.phases)
+    for plan, of_phase in zip(prepared.phases, taken, strict=True):
+        planned = PlannedUpdates(plan)
         for client, rounds in of_phase.items():
             total.setdefault(client, Counter()).update(times(planned.at_most(client), rounds))
     return total
@@ -51,8 +50,7 @@ def planned_accesses(*phases: dict[str, Any], **more: Any) -> dict[int, Counter[
 def accesses_of(algorithm: Any, client: int = 2, **local: Any) -> Accesses:
     """The accesses of one round to the client with 13 samples: two epochs of batches of 4."""
     prepared = job(phase("only", local={"dp": None} | local) | {"algorithm": algorithm})
-    (plan,) = plan_phases(prepared.scenario)
-    return PlannedUpdates(plan, prepared.populations[0]).at_most(client)
+    return PlannedUpdates(prepared.phases[0]).at_most(client)
 
 
 PHASES = [
@@ -74,8 +72,8 @@ def test_runs_spend_what_was_planned() -> None:
 def test_numbers_that_are_drawn_count_at_their_largest_and_are_known_round_by_round() -> None:
     drawn = phase("drawn", 4, local={"epochs": {"uniform": [1, 3]}})
     prepared = job(drawn)
-    planned, (plan,) = planned_accesses(drawn), plan_phases(prepared.scenario)
-    updates = PlannedUpdates(plan, prepared.populations[0])
+    planned, (plan,) = planned_accesses(drawn), prepared.phases
+    updates = PlannedUpdates(plan)
     _, events = run_on_hosts(prepared, 1)
     used = {client: without_noise(each) for client, each in spent_in(events).items()}
     assert used != planned
@@ -137,10 +135,10 @@ def test_the_noise_for_a_target_keeps_it_for_the_whole_run_so_far(name: Any) -> 
         phase("second", 3, cohort=5, local={"dp": dp(target_epsilon=8.0, accountant=name)}),
     ]
     prepared = job(*given)
-    assert 0.98 * 4 <= max(final_epsilons(prepared.protection.noise, name, given[0]).values()) <= 4
-    after = max(final_epsilons(prepared.protection.noise, name, *given).values())
+    assert 0.98 * 4 <= max(final_epsilons([plan.noise for plan in prepared.phases], name, given[0]).values()) <= 4
+    after = max(final_epsilons([plan.noise for plan in prepared.phases], name, *given).values())
     assert 0.98 * 8 <= after <= 8
-    assert prepared.sample_plan.phases[1].epsilon == pytest.approx(after, abs=1e-9)
+    assert prepared.spending.epsilons["second"] == pytest.approx(after, abs=1e-9)
 
 
 @pytest.mark.slow
@@ -149,9 +147,9 @@ def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> 
     given = phase("only", 3, cohort={"explicit": [[0, 1, 2, 3]]},
                   local={"dp": dp(target_epsilon=5.0, noise_for="client", accountant=name)})  # fmt: skip
     prepared = job(given)
-    (noise,) = prepared.protection.noise
+    (noise,) = (plan.noise for plan in prepared.phases)
     assert isinstance(noise, np.ndarray)
-    found = final_epsilons(prepared.protection.noise, name, given)
+    found = final_epsilons([plan.noise for plan in prepared.phases], name, given)
     assert all(0.98 * 5 <= epsilon <= 5 for epsilon in found.values())
     assert noise[0] > noise[1] > noise[2]
     assert noise[4] == noise.max()  # takes no part; whatever else reads it is on the safe side
@@ -159,38 +157,36 @@ def test_noise_of_each_clients_own_takes_each_close_to_the_target(name: Any) -> 
 
 def test_a_run_without_dp_has_no_plan() -> None:
     prepared = job(phase("plain", local={"dp": None}))
-    assert (list(prepared.protection.noise), list(prepared.sample_plan.phases)) == ([], [])
+    assert ([plan.noise for plan in prepared.phases], prepared.spending) == ([None], PlannedSpending())
 
 
 def test_notes_say_what_makes_epsilon_large_and_delta_too_large() -> None:
-    (delta, small) = job(phase("p", 9, local={"dp": dp(delta=0.1, noise_multiplier=0.4)})).sample_plan.notes
+    (delta, small) = job(phase("p", 9, local={"dp": dp(delta=0.1, noise_multiplier=0.4)})).spending.notes
     assert "delta = 0.1 is above 1 / (41 training samples)" in delta
     assert "use at most 0.01" in delta
     assert "client 0's: a step draws each of its 5 training samples with rate 0.8" in small
-    (none,) = job(phase("p", local={"dp": dp(noise_multiplier=0)})).sample_plan.notes
+    (none,) = job(phase("p", local={"dp": dp(noise_multiplier=0)})).spending.notes
     assert "epsilon is infinite" in none
-    assert not job(phase("p", 1, cohort=1, local={"steps": 1, "dp": dp(noise_multiplier=5)})).sample_plan.notes
+    assert not job(phase("p", 1, cohort=1, local={"steps": 1, "dp": dp(noise_multiplier=5)})).spending.notes
 
 
 def test_shuffled_batches_have_no_planned_epsilon() -> None:
-    (planned,) = job(phase("p", local={"dp": dp(sampling="shuffled")})).sample_plan.phases
-    assert planned.epsilon is None
+    assert job(phase("p", local={"dp": dp(sampling="shuffled")})).spending.epsilons == {"p": None}
 
 
 def test_a_budget_refunds_nothing_of_what_was_spent_before_it() -> None:
     first = phase("first", 8, cohort={"explicit": [[0, 1]]}, local={"dp": dp(accountant="rdp")})
     second = phase("second", 2, cohort=5, local={"dp": dp(accountant="rdp", max_epsilon=9.0)})
-    spent, limited = job(first, second).sample_plan.phases
-    assert spent.epsilon is not None
-    assert spent.epsilon > 2 * 9
-    assert limited.epsilon == spent.epsilon
+    spent, limited = job(first, second).spending.epsilons.values()
+    assert spent is not None
+    assert spent > 2 * 9
+    assert limited == spent
     _, events = run_on_hosts(job(first, second), 1)
     used = spent_in(events)
-    assert epsilons_by_rdp(list(used.values()), DELTA).max() == pytest.approx(limited.epsilon, rel=1e-9)
+    assert epsilons_by_rdp(list(used.values()), DELTA).max() == pytest.approx(limited, rel=1e-9)
     assert len(used) > 2
-    alone = job(second).sample_plan
-    assert alone.phases[0].epsilon == 9
-    (why,) = (note for note in job(first, second).sample_plan.notes if "largest epsilon" in note)
+    assert job(second).spending.epsilons == {"second": 9}
+    (why,) = (note for note in job(first, second).spending.notes if "largest epsilon" in note)
     assert "client 0's" in why
 
 

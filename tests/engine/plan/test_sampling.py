@@ -18,8 +18,8 @@ from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.job import Job
 from rayfl.engine.plan import sampling
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.state_store import MemoryStore
@@ -69,21 +69,21 @@ class Blind(Watching):
     reads_scalars: ClassVar[bool] = False
 
 
-def job(sampler: str, rounds: int = 5, **phase: Any) -> Job:
+def job(sampler: str, rounds: int = 5, **phase: Any) -> RunPlan:
     setting = Setting(PLAIN.cohorts, rounds, PLAIN.local)
     cohort = {"sampler": sampler if ":" in sampler or sampler == "power_of_choice" else f"{__name__}:{sampler}"}
     phase = {"cohort": cohort | phase.pop("options", {}), **phase}
     return prepared(f"{__name__}:Noting", setting, phase)[0]
 
 
-def run(job: Job, hosts: int = 1, ahead: int = 0) -> tuple[np.ndarray, list[Any]]:
+def run(job: RunPlan, hosts: int = 1, ahead: int = 0) -> tuple[np.ndarray, list[Any]]:
     """On a backend that submits rounds ahead, as Ray does."""
     SEEN.clear()
     COHORTS.clear()
-    server = Server(job.scenario, job.initial_models, job.num_clients)
-    backend = InlineBackend([Host(index, job.scenario, job.workloads) for index in range(hosts)], server)
+    server = Server(job)
+    backend = InlineBackend([Host(index, job) for index in range(hosts)], server)
     backend.rounds_ahead = ahead
-    events = list(Scheduler(job.scenario, backend, job.populations).run())
+    events = list(Scheduler(job, backend).run())
     return split(server.committed()[1])[0], events
 
 

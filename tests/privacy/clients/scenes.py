@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from tests.engine.scenes import prepared
 
 PEOPLE: dict[str, Any] = {
@@ -30,7 +30,7 @@ def local(**changes: Any) -> dict[str, Any]:
     return {"level": "local", "noise_multiplier": 1.0, "clip_norm": 0.3, "delta": DELTA} | changes
 
 
-def job(*phases: dict[str, Any], **changes: Any) -> Job:
+def job(*phases: dict[str, Any], **changes: Any) -> RunPlan:
     return prepared(**PEOPLE | changes, phases=list(phases))
 
 

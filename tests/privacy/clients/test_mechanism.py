@@ -20,7 +20,7 @@ from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.local.context import ClientStreams
 from rayfl.models.tensors import split
@@ -62,11 +62,11 @@ def server(length: int = 16) -> ServerState:
     return ServerState(np.zeros(length, np.float32), length, 12, declared={CLIP_NORM: "phase"})
 
 
-def model_of(of: Job, hosts: int = 1) -> np.ndarray:
+def model_of(of: RunPlan, hosts: int = 1) -> np.ndarray:
     return run_on_hosts(of, hosts)[0]
 
 
-def outcome(of: Job) -> tuple[np.ndarray, list[int]]:
+def outcome(of: RunPlan) -> tuple[np.ndarray, list[int]]:
     """The final model, and the sizes of the cohorts."""
     model, events = run_on_hosts(of, 1)
     return model, [event.client_updates for event in events if isinstance(event, RoundDone)]
@@ -165,7 +165,8 @@ def test_clients_noise_has_the_scale_that_the_account_assumes() -> None:
 
 def test_the_server_adds_its_stream_to_the_sum_and_divides_by_the_fixed_number() -> None:
     noisy, exact = (job(phase(rounds=1, cohort=BERNOULLI, dp=central(noise_multiplier=noise))) for noise in (2.0, 0.0))
-    (how,) = noisy.protection.mechanisms
+    how = noisy.phases[0].hiding
+    assert how is not None
     assert how is not None
     draws, expected = stream(7, "dp noise", 0, 1), np.zeros(len(noisy.initial_models[0].vector))
     for start, stop in how.changing:
@@ -177,7 +178,8 @@ def test_a_round_without_clients_is_noise_alone() -> None:
     empty = job(phase(rounds=2, cohort={"bernoulli": 1e-9}, dp=central()))
     model, events = run_on_hosts(empty, 2)
     assert [event.client_updates for event in events if isinstance(event, RoundDone)] == [0, 0]
-    (how,) = empty.protection.mechanisms
+    how = empty.phases[0].hiding
+    assert how is not None
     assert how is not None
     change = (model - empty.initial_models[0].vector)[[place for a, b in how.changing for place in range(a, b)]]
     scale = math.sqrt(2) * how.bound(0.3) / (1e-9 * 12)
@@ -213,7 +215,8 @@ def test_a_hop_of_a_relay_moves_the_model_by_the_bound_at_most_and_noise_comes_o
     without = model_of(clipped) - start
     assert np.linalg.norm(without) == pytest.approx(0.01, rel=1e-4)
     noisy = model_of(job(phase(**RELAY, rounds=1, cohort=1, dp=local(noise_multiplier=3.0, clip_norm=0.01)))) - start
-    (how,) = clipped.protection.mechanisms
+    how = clipped.phases[0].hiding
+    assert how is not None
     assert how is not None
     noise = (noisy - without)[[place for a, b in how.changing for place in range(a, b)]]
     assert noise.std() == pytest.approx(0.03, rel=6 / math.sqrt(2 * len(noise)))
@@ -356,7 +359,8 @@ def test_the_resolved_scenario_runs_again_with_the_same_bits() -> None:
     again = Scenario.from_tables(tomllib.loads(first.scenario.to_toml()))
     assert again.phases == first.scenario.phases
     second = job(*(tables for tables in tomllib.loads(first.scenario.to_toml())["phases"]))
-    assert second.client_plan == first.client_plan
+    assert [plan.hiding for plan in second.phases] == [plan.hiding for plan in first.phases]
+    assert second.accounting == first.accounting
     assert model_of(first).tobytes() == model_of(second).tobytes()
 
 

@@ -11,7 +11,7 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import SampleRequest
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, RoundDone
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.local.spending import Mechanism
 from rayfl.runs.preparation import prepare
 
@@ -65,7 +65,7 @@ def tables(*phases: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-def job(*phases: dict[str, Any], **more: Any) -> Job:
+def job(*phases: dict[str, Any], **more: Any) -> RunPlan:
     prepared, _ = prepare(Scenario.from_tables(tables(*phases, **more)), Path("no-data-here"))
     return prepared
 

@@ -25,8 +25,9 @@ from rayfl.callbacks.model_files import BestModel
 from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.config.scenario import Scenario
 from rayfl.durable import write_json
+from rayfl.engine.backend import Session
 from rayfl.engine.events import RoundSettled
-from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import MemoryStore, StateStore
 from rayfl.models.flat import FlatModel
@@ -51,7 +52,7 @@ SCENE: dict[str, Any] = {
 ROUNDS = 9
 STATE = "state.json"
 
-Open = Callable[[Job], AbstractContextManager[Session]]
+Open = Callable[[RunPlan], AbstractContextManager[Session]]
 
 
 class Memory(Callback):
@@ -85,7 +86,7 @@ def _digest(run: RunSoFar) -> str:
     return sha256(b"".join(tensor.numpy().tobytes() for tensor in run.model().values())).hexdigest()
 
 
-def prepared(**changes: Any) -> tuple[Job, FlatModel]:
+def prepared(**changes: Any) -> tuple[RunPlan, FlatModel]:
     job, model = prepare(Scenario.from_tables(tables(**SCENE) | changes), Path("no-data-here"))
     return replace(job, settles=True), model
 
@@ -120,7 +121,7 @@ def content(path: Path) -> Any:
 
 def followed(
     folder: Path,
-    job: Job,
+    job: RunPlan,
     model: FlatModel,
     open: Open,
     each: Callable[[Run, Session, RoundSettled], None] = lambda *_: None,

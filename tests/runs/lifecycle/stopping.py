@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from rayfl.backends.inline import InlineBackend, InlineSession
+from rayfl.engine.backend import Session
 from rayfl.engine.device import settings_restored
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
-from rayfl.engine.job import Job, Session
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 
@@ -63,16 +64,16 @@ class _Backend(InlineBackend):
 
 
 class _Session(InlineSession):
-    def __init__(self, job: Job, hosts: int, moments: Moments, rounds_ahead: int) -> None:
-        workers = [Host(n, job.scenario, job.workloads, job.protection, moments.begins) for n in range(hosts)]
-        self._server = Server(job.scenario, job.initial_models, job.num_clients, job.protection)
+    def __init__(self, job: RunPlan, hosts: int, moments: Moments, rounds_ahead: int) -> None:
+        workers = [Host(n, job, moments.begins) for n in range(hosts)]
+        self._server = Server(job)
         backend = _Backend(workers, self._server, moments, rounds_ahead)
-        self._scheduler = Scheduler(job.scenario, backend, job.populations, job.settles)
+        self._scheduler = Scheduler(job, backend)
         self.hosts = [host.describe() for host in workers]
 
 
 @contextmanager
-def stopping_session(job: Job, hosts: int, moments: Moments, rounds_ahead: int = 0) -> Iterator[Session]:
+def stopping_session(job: RunPlan, hosts: int, moments: Moments, rounds_ahead: int = 0) -> Iterator[Session]:
     """As `inline_session`, on several hosts.
 
     Args:

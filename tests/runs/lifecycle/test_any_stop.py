@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.job import Job
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.folder import METRICS_FILE
@@ -61,7 +61,7 @@ DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognorma
 
 
 @cache
-def job_of(kind: str) -> tuple[Job, FlatModel]:
+def job_of(kind: str) -> tuple[RunPlan, FlatModel]:
     phases = [{"name": str(n), "rounds": 3, "cohort": 4, "local": LOCAL} | more for n, more in enumerate(KINDS[kind])]
     tables = {
         "name": "stopped",

@@ -13,9 +13,10 @@ import pytest
 from rich.console import Console
 
 from rayfl.backends.inline import inline_session
+from rayfl.engine.backend import Session
 from rayfl.engine.events import ClientScalars, RoundDone, RoundSettled
-from rayfl.engine.job import Job, Session
 from rayfl.engine.plain_events import plain_round, round_from
+from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Traffic
 from rayfl.errors import RayflError, ResourceError
@@ -27,21 +28,21 @@ from tests.runs.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, fol
 
 
 @pytest.fixture(scope="module")
-def job() -> tuple[Job, FlatModel]:
+def job() -> tuple[RunPlan, FlatModel]:
     return prepared()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(job: tuple[Job, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def undisturbed(job: tuple[RunPlan, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return followed(tmp_path_factory.mktemp("undisturbed") / "run", *job, inline_session).left()
 
 
-def reopened(folder: Path, job: tuple[Job, FlatModel], snapshot: Any) -> Followed:
+def reopened(folder: Path, job: tuple[RunPlan, FlatModel], snapshot: Any) -> Followed:
     return followed(folder, *job, inline_session, state=read_state(folder), snapshot=snapshot)
 
 
 def test_a_run_that_is_left_after_every_round_goes_on_as_if_it_had_not_been(
-    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+    job: tuple[RunPlan, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     state, snapshot = None, None
     for round in range(1, ROUNDS):
@@ -61,7 +62,7 @@ def test_a_run_that_is_left_after_every_round_goes_on_as_if_it_had_not_been(
 
 @pytest.mark.parametrize(("state_after", "killed_after"), [(3, 7), (6, 7), (3, 3)])
 def test_records_that_a_killed_run_wrote_after_its_state_come_once(
-    state_after: int, killed_after: int, job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+    state_after: int, killed_after: int, job: tuple[RunPlan, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     """A killed process leaves the contents of its folder from before it closes anything."""
     leaving = Leaving(3, state_after, 0)
@@ -82,7 +83,7 @@ def test_records_that_a_killed_run_wrote_after_its_state_come_once(
 
 
 def test_rounds_that_the_state_has_seen_are_dropped_where_the_snapshot_is_older(
-    job: tuple[Job, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
+    job: tuple[RunPlan, FlatModel], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
     leaving = Leaving(snapshot_after=2, state_after=5, leave_after=6)
     with pytest.raises(LeftError):
@@ -97,7 +98,7 @@ def test_rounds_that_the_state_has_seen_are_dropped_where_the_snapshot_is_older(
 
 
 @pytest.fixture(scope="module")
-def once_left(job: tuple[Job, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+def once_left(job: tuple[RunPlan, FlatModel], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder, leaving = tmp_path_factory.mktemp("left") / "run", Leaving(4, 4, 4)
     with pytest.raises(LeftError):
         followed(folder, *job, inline_session, leaving)
@@ -112,7 +113,7 @@ def left(once_left: tuple[Path, Any], tmp_path: Path) -> tuple[Path, Any]:
     return tmp_path / "run", snapshot
 
 
-def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], left: tuple[Path, Any]) -> None:
+def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[RunPlan, FlatModel], left: tuple[Path, Any]) -> None:
     folder, snapshot = left
     state = read_state(folder) | {"seconds": 5000.0}
     followed(folder, *job, inline_session, state=state, snapshot=snapshot)
@@ -120,7 +121,7 @@ def test_seconds_go_on_from_what_the_run_had_taken(job: tuple[Job, FlatModel], l
     assert [row["seconds"] >= 5000.0 for row in rows] == [row["round"] > 4 for row in rows]
 
 
-def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[Job, FlatModel], tmp_path: Path) -> None:
+def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[RunPlan, FlatModel], tmp_path: Path) -> None:
     leaving = Leaving(snapshot_after=2, state_after=1, leave_after=2)
     with pytest.raises(LeftError):
         followed(tmp_path / "run", *job, inline_session, leaving)
@@ -133,7 +134,7 @@ def test_a_snapshot_of_a_later_round_than_the_state_is_rejected(job: tuple[Job, 
     [("metrics.jsonl", "has fewer than the 2 lines"), ("clients.parquet", r"is missing, with \d+ rows")],
 )
 def test_records_that_are_gone_are_named(
-    name: str, complaint: str, job: tuple[Job, FlatModel], left: tuple[Path, Any]
+    name: str, complaint: str, job: tuple[RunPlan, FlatModel], left: tuple[Path, Any]
 ) -> None:
     folder, snapshot = left
     (folder / name).unlink()
@@ -141,7 +142,7 @@ def test_records_that_are_gone_are_named(
         reopened(folder, job, snapshot)
 
 
-def test_a_callbacks_state_needs_its_callback(job: tuple[Job, FlatModel], left: tuple[Path, Any]) -> None:
+def test_a_callbacks_state_needs_its_callback(job: tuple[RunPlan, FlatModel], left: tuple[Path, Any]) -> None:
     folder, _ = left
     with (
         Records(folder, reopened=True) as records,
@@ -160,11 +161,11 @@ def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:
 
 @pytest.mark.parametrize("broken", ["session", "snapshot"])
 def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
-    broken: str, job: tuple[Job, FlatModel], left: tuple[Path, Any]
+    broken: str, job: tuple[RunPlan, FlatModel], left: tuple[Path, Any]
 ) -> None:
     folder, snapshot = left
 
-    def no_room(_: Job) -> AbstractContextManager[Session]:
+    def no_room(_: RunPlan) -> AbstractContextManager[Session]:
         raise ResourceError("the cluster is full")
 
     snapshot = snapshot if broken == "session" else (snapshot[0], MemoryStore())

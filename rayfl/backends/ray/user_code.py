@@ -1,4 +1,4 @@
-"""The run that actors serve, as they receive it. Does not import PyTorch, which the scheduler does without.
+"""The user's code that actors need to serve a run. Does not import PyTorch, which the scheduler does without.
 
 Objects that a scenario names as `__main__:object` are sent along, since the actors' `__main__` is Ray's program.
 """
@@ -6,22 +6,15 @@ Objects that a scenario names as `__main__:object` are sent along, since the act
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import ray
 from ray import cloudpickle
 
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.errors import ScenarioError
-
-if TYPE_CHECKING:
-    from rayfl.engine.job import Job
-    from rayfl.engine.plan.phase_plan import Protection
-    from rayfl.engine.plan.workload import InitialModel, Workload
-
 
 MAIN = "__main__:"
 
@@ -73,47 +66,23 @@ def _named_in(value: Any) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class GivenRun:
-    """A run, as every actor receives it.
+class UserCode:
+    """The user's code that a scenario names, as every actor receives it before the run's plan.
 
     Attributes:
-        scenario: The scenario to run.
+        module_folders: Folders of the user's modules.
         main_objects: See `pack_main_objects`.
     """
 
-    scenario: Scenario
+    module_folders: tuple[str, ...]
     main_objects: bytes
 
     @staticmethod
-    def of(job: Job) -> GivenRun:
-        """The run of a job."""
-        return GivenRun(job.scenario, pack_main_objects(job.scenario))
+    def of(scenario: Scenario) -> UserCode:
+        """The code that a scenario names."""
+        return UserCode(scenario.module_folders, pack_main_objects(scenario))
 
     def make_importable(self) -> None:
-        """Makes the user's code importable in this process."""
-        make_importable(self.scenario.module_folders)
+        """Makes the code importable in this process."""
+        make_importable(self.module_folders)
         install_main_objects(self.main_objects)
-
-
-@dataclass(frozen=True)
-class Models:
-    """Additional data for the server and for the hosts, which fetch it from the server.
-
-    Attributes:
-        initial: The initial model of each phase.
-        num_clients: The number of clients of each phase.
-        protection: The run's differential privacy.
-        workloads: The hosts' data and networks, as a reference in a list: Ray would replace a bare reference among a
-            call's arguments by its value.
-    """
-
-    initial: Sequence[InitialModel]
-    num_clients: Sequence[int]
-    protection: Protection
-    workloads: list[ray.ObjectRef[tuple[Sequence[Workload], Protection]]]
-
-    @staticmethod
-    def of(job: Job) -> Models:
-        """The models of a job; puts its data into the object store, one copy per node, which hosts map read-only."""
-        workloads = ray.put((job.workloads, job.protection))
-        return Models(job.initial_models, job.num_clients, job.protection, [workloads])
