@@ -33,7 +33,7 @@ from rayfl.runs.ending import draw
 from rayfl.runs.initial_weights import find_source, first_model, start_from
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.options import RunOptions
-from rayfl.runs.preparation import prepare
+from rayfl.runs.preparation import Prepared, prepare
 from rayfl.runs.privacy_record import new_ledger
 from rayfl.runs.records import Records
 from rayfl.runs.result import Result
@@ -130,23 +130,29 @@ class Launch:
         return str(self.mirror.remote if self.mirror else self.folder or "")
 
 
-def carry_out(scenario: Scenario, launch: Launch, console: Console) -> Result:
+def carry_out(scenario: Scenario, launch: Launch, console: Console, prepared: Prepared | None = None) -> Result:
     """Runs a scenario as `rayfl.run` does.
 
     Args:
         scenario: The scenario, as loaded from files and overrides.
         launch: How to run it.
         console: Prints progress.
+        prepared: What was prepared for a run that starts from this one.
     """
     if launch.options.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     with ExitStack() as held:
         check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
-        return _carried_out(scenario, launch, console, held, check_held)
+        return _carried_out(scenario, launch, console, held, check_held, prepared or Prepared())
 
 
 def _carried_out(
-    scenario: Scenario, launch: Launch, console: Console, held: ExitStack, check_held: Callable[[], None] | None
+    scenario: Scenario,
+    launch: Launch,
+    console: Console,
+    held: ExitStack,
+    check_held: Callable[[], None] | None,
+    prepared: Prepared,
 ) -> Result:
     """Runs a scenario whose folder, if it was given, is locked by `held`; a new one will be."""
     if launch.folder:
@@ -157,7 +163,7 @@ def _carried_out(
             old.put_back()  # if an attempt to start over was killed
         if launch.options.resume:
             check_something_left(launch.folder, scenario, launch.options.callbacks, launch.where)
-    job, model = prepare(scenario, launch.data_dir)
+    job, model = prepare(scenario, launch.data_dir, prepared)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
             f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
@@ -165,7 +171,8 @@ def _carried_out(
         )
     if launch.options.centralise:
         keep = launch.options.centralise == "keep_momentum"
-        job, model = prepare(centralised(job.scenario, job.result.population.sizes, keep), launch.data_dir)
+        counterpart = centralised(job.scenario, job.result.population.sizes, keep)
+        job, model = prepare(counterpart, launch.data_dir, prepared)
     named, given = build_callbacks(job.scenario), checked(launch.options.callbacks, job.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
         check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
@@ -175,7 +182,8 @@ def _carried_out(
     for index, callback in enumerate(given):
         check_decisions(callback, job, f"callbacks[{index}]")
     if job.scenario.start:
-        job = _started(job, model, launch, console)
+        job = _started(job, model, launch, console, prepared)
+    del prepared  # frees what only the start needed
     callbacks = [*named, *given]
     if launch.for_itself:
         callbacks += _of_trial(job.scenario)
@@ -230,7 +238,7 @@ def _carried_out(
     return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
 
 
-def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console) -> RunPlan:
+def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, prepared: Prepared) -> RunPlan:
     """The job with the weights that its scenario starts from."""
     start = job.scenario.start
     assert start is not None
@@ -246,12 +254,15 @@ def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console) -
         options = replace(
             launch.options, folder=where["begin"], resume=where["resume"], callbacks=(), centralise=False, more=0
         )
-        carry_out(before, replace(launch, options=options, for_itself=False, mirror=None), console)
+        carry_out(before, replace(launch, options=options, for_itself=False, mirror=None), console, prepared)
 
     def say(text: str) -> None:
         console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
 
-    source = find_source(start, first, launch.starts, lambda before: prepare(before, launch.data_dir), run_first, say)
+    def prepare_start(before: Scenario) -> tuple[RunPlan, FlatModel]:
+        return prepare(before, launch.data_dir, prepared)
+
+    source = find_source(start, first, launch.starts, prepare_start, run_first, say)
     job, taken = start_from(job, first, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
     return job

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
@@ -35,13 +39,56 @@ from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import with_starts
 from rayfl.tasks.construction import build_task, task_key
 
+T = TypeVar("T")
 
-def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
+KEPT = 4
+"""Number of data sets, and of plans with their networks, in memory at once."""
+
+
+class Prepared:
+    """The latest data and plans, for scenarios that belong together: starts, centralised counterparts, cells of a grid.
+
+    Equal data is loaded once, and equal scenarios are prepared once.
+    """
+
+    def __init__(self) -> None:
+        self._stores: OrderedDict[str, ShardStore] = OrderedDict()
+        self._plans: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
+
+    def store(self, scenario: Scenario, data_dir: Path) -> ShardStore:
+        """Returns the data of a scenario; see `build_store`."""
+        data = scenario.data
+        key = json.dumps([data.model_dump(mode="json"), scenario.data_seed, str(data_dir)], sort_keys=True)
+        return _latest(self._stores, key, lambda: build_store(data, scenario.data_seed, data_dir, cache_folder()))
+
+    def plan(self, scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
+        """Returns the plan of a resolved scenario, and the initial model of its last phase."""
+        key = json.dumps([scenario.model_dump(mode="json", exclude={"module_folders"}), str(data_dir)], sort_keys=True)
+        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store, data_dir))
+        load_initial(model, run.result.initial)  # a run may have trained it
+        if run.scenario is not scenario:
+            phases = [plan.with_facts(scenario=scenario) for plan in run.phases]
+            run = replace(run, scenario=scenario, phases=phases)
+        return run, model
+
+
+def _latest(kept: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
+    """Returns what is kept under a key, or makes it; drops what has not been used for longest."""
+    if key not in kept:
+        kept[key] = make()
+    kept.move_to_end(key)
+    if len(kept) > KEPT:
+        kept.popitem(last=False)
+    return kept[key]
+
+
+def prepare(scenario: Scenario, data_dir: Path, prepared: Prepared | None = None) -> tuple[RunPlan, FlatModel]:
     """Loads the data, builds the networks, and makes every check that is possible before a host starts.
 
     Args:
         scenario: The scenario as loaded from files and overrides.
         data_dir: The folder with real data.
+        prepared: What scenarios that belong together share; None for a scenario by itself.
 
     Returns:
         The plan of the run, and the initial model of its last phase on the CPU.
@@ -50,9 +97,14 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
         ScenarioError: The scenario is wrong.
         DataError: The data is missing or wrong.
     """
-    scenario = resolve(scenario)
+    return (Prepared() if prepared is None else prepared).plan(resolve(scenario), data_dir)
+
+
+def _prepared(
+    scenario: Scenario, load: Callable[[Scenario, Path], ShardStore], data_dir: Path
+) -> tuple[RunPlan, FlatModel]:
     plans = check_scenario(scenario)
-    store = build_store(scenario.data, scenario.data_seed, data_dir, cache_folder())
+    store = load(scenario, data_dir)
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
@@ -88,8 +140,6 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
         check_client_statistics(workload, run.headlines[phase.name])
         check_metrics(workload, model.module, metrics_key(phase), scenario.data_seed)
     check_bank_is_read(workloads)
-    for workload, model in zip(workloads, models, strict=True):
-        load_initial(model, workload.initial)  # checks may have changed buffers
     return run, models[-1]
 
 

@@ -17,7 +17,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 
 import rayfl
+from rayfl.config.data import Data
 from rayfl.config.loader import load_scenario
+from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
 from rayfl.runs.start_chain import starts_of
 from rayfl.runs.weight_sources import from_file
@@ -144,6 +146,25 @@ def test_starts_form_chains(tmp_path: Path, first: str) -> None:
         next(path for path in (tmp_path / "starts").glob("second-*") if path.is_dir()) / "model.safetensors"
     )
     assert same(result.state_dict, state) == set(state)
+
+
+def test_equal_data_is_loaded_once_for_a_run_its_counterpart_and_its_chain_of_starts(
+    tmp_path: Path, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def counted(data: Data, *arguments: Any) -> ShardStore:
+        loaded.append(data.name)
+        return build_store(data, *arguments)
+
+    monkeypatch.setattr("rayfl.runs.preparation.build_store", counted)
+    second = tmp_path / "second.toml"
+    second.write_text(FIRST.replace('"first"', '"second"') + f"[start]\nscenario = {json.dumps(first)}\n")
+    scenario = PEOPLE | {"phases": [STILL], "start": {"scenario": str(second)}}
+    rayfl.run(scenario, backend="inline", out=tmp_path, starts=tmp_path / "starts", centralise=True,
+              console=Console(quiet=True))  # fmt: skip
+    assert len(kept(tmp_path)) == 2
+    assert loaded == ["tests.algorithms.scene:people"]
 
 
 def test_a_seed_reaches_the_start_of_a_start_unless_that_has_one_of_its_own(tmp_path: Path, first: str) -> None:

@@ -19,12 +19,9 @@ from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.initial_weights import check_start, first_model
-from rayfl.runs.preparation import prepare
+from rayfl.runs.preparation import KEPT, Prepared, prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cells import Cell
-
-KEPT = 4
-"""Number of data sets with networks in memory at once."""
 
 
 def check_cells(cells: Iterable[Cell], data_dir: Path, figures: Sequence[str] = ()) -> None:
@@ -71,7 +68,7 @@ class _Prepared:
     """
 
     def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
+        self._data_dir, self._prepared = data_dir, Prepared()
         self._kept: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
 
     def checked(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
@@ -85,7 +82,7 @@ class _Prepared:
         tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start", "callbacks"})
         key = json.dumps({**tables, "phases": "any" if alike else tables["phases"]}, sort_keys=True)
         if key not in self._kept:
-            self._kept[key] = prepare(scenario, self._data_dir)
+            self._kept[key] = prepare(scenario, self._data_dir, self._prepared)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return self._kept[key]
