@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from rayfl.config.registry import nearest
@@ -20,7 +20,7 @@ from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.quantities import Quantity, quantity_of
 from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import At, Reached, higher_is_better, reached, score
-from rayfl.studies.grid.results import Interval, Key, paired_interval, repetition_means
+from rayfl.studies.statistics import Key, Summary, paired_difference, summary
 
 
 class Choice(NamedTuple):
@@ -52,23 +52,13 @@ class Line:
 
     group: Group
     values: Mapping[Key, float]
-    difference: Interval | None
+    difference: Summary | None
     reached: Reached | None
 
-    @property
-    def repetitions(self) -> list[float]:
-        """A score for each task, averaged over its seeds, or for each seed where there are no tasks."""
-        return repetition_means(self.values)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean score; None if no run has one."""
-        return statistics.fmean(self.repetitions) if self.values else None
-
-    @property
-    def deviation(self) -> float | None:
-        """The sample standard deviation; None for a single value."""
-        return statistics.stdev(self.repetitions) if len(self.repetitions) > 1 else None
+    @cached_property
+    def score(self) -> Summary | None:
+        """Their mean and deviation over tasks, or over seeds where there are no tasks; None if no run has a score."""
+        return summary(self.values)
 
 
 @dataclass(frozen=True)
@@ -92,7 +82,7 @@ class Compared:
     @property
     def best(self) -> float | None:
         """The best mean; None where the direction is not known or no group has a score."""
-        means = [line.mean for line in self.lines if line.mean is not None]
+        means = [line.score.mean for line in self.lines if line.score]
         return None if self.higher is None or not means else (max if self.higher else min)(means)
 
 
@@ -122,7 +112,7 @@ def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | Non
     difference = None
     for other in groups:
         if other.label == choice.reference and other is not group:
-            difference = paired_interval(values, _scores(other, metric, choice))
+            difference = paired_difference(values, _scores(other, metric, choice))
     costs = None
     if choice.target is not None and higher is not None:
         costs = reached(group.runs, metric, choice.target, higher, choice.window)

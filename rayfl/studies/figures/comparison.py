@@ -230,15 +230,15 @@ class Comparison:
 
 
 def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
-    difference, reached = line.difference, line.reached
+    score, difference, reached = line.score, line.difference, line.reached
     return {
         "metric": part.metric,
         "panel": part.panel,
         "label": line.group.label,
-        "mean": line.mean,
-        "deviation": line.deviation,
-        "repetitions": len(line.repetitions),
-        "best": None if part.best is None else line.mean == part.best,
+        "mean": score and score.mean,
+        "deviation": score and score.deviation,
+        "repetitions": score.repetitions if score else 0,
+        "best": None if part.best is None else score is not None and score.mean == part.best,
         "reference": choice.reference,
         "difference": difference and difference.mean,
         "margin": difference and difference.margin,

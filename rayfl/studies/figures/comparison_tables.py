@@ -12,7 +12,8 @@ from rayfl.studies.figures.groups import Group
 from rayfl.studies.figures.print_style import balanced
 from rayfl.studies.figures.quantities import Quantity, quantity_of
 from rayfl.studies.figures.scores import TARGET_COSTS, Reached, best_round, score
-from rayfl.studies.grid.results import TAIL, repetitions
+from rayfl.studies.grid.results import TAIL
+from rayfl.studies.statistics import Summary, repetitions
 
 NOTHING = "–"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
@@ -32,7 +33,7 @@ class _Numbers(NamedTuple):
 
 def table_of(found: Compared, choice: Choice) -> TextTable:
     """The table of a metric in a panel."""
-    numbers = _numbers(found.quantity, [line.mean for line in found.lines if line.mean is not None])
+    numbers = _numbers(found.quantity, [line.score.mean for line in found.lines if line.score])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
     counts = [_counted(line) for line in found.lines]
     count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
@@ -77,12 +78,16 @@ def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTabl
 
 def _scores(found: Compared, numbers: _Numbers) -> list[str]:
     """Means and deviations; those that read like the best are in bold, unless all do."""
-    means = [NOTHING if line.mean is None else numbers.text(line.mean) for line in found.lines]
+    means = [numbers.text(line.score.mean) if line.score else NOTHING for line in found.lines]
     best = numbers.text(found.best) if found.best is not None and len(set(means)) > 1 else ""
-    return [
-        _cell(mean if line.deviation is None else f"{mean} ± {numbers.text(line.deviation)}", mean == best)
-        for mean, line in zip(means, found.lines, strict=True)
-    ]
+    return [_cell(_spread(line.score, numbers), mean == best) for mean, line in zip(means, found.lines, strict=True)]
+
+
+def _spread(score: Summary | None, numbers: _Numbers) -> str:
+    if score is None:
+        return NOTHING
+    mean = numbers.text(score.mean)
+    return mean if score.deviation is None else f"{mean} ± {numbers.text(score.deviation)}"
 
 
 def _cell(text: str, bold: bool) -> str:
@@ -91,7 +96,7 @@ def _cell(text: str, bold: bool) -> str:
 
 def _counted(line: Line) -> str:
     """How many repetitions there are, and how many runs have no finite score."""
-    scored = len(line.repetitions)
+    scored = line.score.repetitions if line.score else 0
     total = len(repetitions({run.key: run for run in line.group.runs}))
     missing = len(line.group.runs) - len(line.values)
     if not missing:
@@ -158,7 +163,7 @@ def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> st
     smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
     parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{smoothed}"]
     over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
-    if any(line.deviation is not None for line in found.lines):
+    if any(line.score and line.score.deviation is not None for line in found.lines):
         parts.append(f"mean ± sample standard deviation over {over}")
     elif has_tasks:
         parts.append("mean over the seeds of a task")

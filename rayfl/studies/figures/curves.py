@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.grid.results import Key, repetitions, t_quantile
+from rayfl.studies.statistics import Band, Key, mean_and_band, repetitions
 
 
 def check_smoothing(window: int) -> None:
@@ -40,10 +39,6 @@ def smoothed(values: np.ndarray, phases: Sequence[str], window: int) -> np.ndarr
     return result
 
 
-Band = Literal["std", "range", "interval", "none"]
-"""The band around a mean: one sample standard deviation, least to largest, 95 % confidence interval, or none."""
-
-
 @dataclass(frozen=True, eq=False)
 class Series:
     """A line and its band.
@@ -64,9 +59,7 @@ class Series:
 
 
 def series(curves: Mapping[Key, tuple[np.ndarray, np.ndarray]], band: Band) -> Series:
-    """The mean of several curves, and its band.
-
-    Curves of one task are not independent: they are averaged over their seeds, and the band is over tasks.
+    """The mean of several curves, and its band; see `mean_and_band`.
 
     Curves whose x differ are interpolated linearly at the x of all of them, from where the last one begins to where the
     first one ends: the mean is of the same runs everywhere. Nothing is interpolated across a missing value.
@@ -86,17 +79,7 @@ def series(curves: Mapping[Key, tuple[np.ndarray, np.ndarray]], band: Band) -> S
         x = np.unique(np.concatenate([x for x, _ in known]))
         x = x[(x >= begin) & (x <= end)]
         aligned = [_at(x, *curve) for curve in known]
-    by_repetition = repetitions(dict(zip(curves, aligned, strict=True)))
-    values = np.stack([np.mean(seeds, axis=0) for seeds in by_repetition])
-    mean = values.mean(axis=0)
-    if band == "none" or len(values) == 1:
-        return Series(x, mean, mean, mean, len(values))
-    if band == "range":
-        return Series(x, mean, values.min(axis=0), values.max(axis=0), len(values))
-    reach = values.std(axis=0, ddof=1)
-    if band == "interval":
-        reach = reach * t_quantile(len(values)) / np.sqrt(len(values))
-    return Series(x, mean, mean - reach, mean + reach, len(values))
+    return Series(x, *mean_and_band(dict(zip(curves, aligned, strict=True)), band), len(repetitions(curves)))
 
 
 def _trimmed(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,6 @@ And when runs first reach a score, and at what cost.
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -18,7 +17,8 @@ from rayfl.errors import ScenarioError
 from rayfl.studies.figures.curves import smoothed
 from rayfl.studies.figures.quantities import quantity_of
 from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
-from rayfl.studies.grid.results import TAIL, Key, repetition_means
+from rayfl.studies.grid.results import TAIL
+from rayfl.studies.statistics import Key, summary
 
 WORDS = ("last", "best", "mean_last_5")
 
@@ -188,7 +188,8 @@ class Reached:
     def mean(self, cost: str) -> float | None:
         """A cost over the runs that reached the target; None if none did, or if it is not known of all of them."""
         found = self.costs.get(cost, {})
-        return statistics.fmean(repetition_means(found)) if found and len(found) == self.count else None
+        over_runs = summary(found) if len(found) == self.count else None
+        return over_runs and over_runs.mean
 
 
 def check_target(runs: Sequence[RecordedRun], column: str, target: float) -> None:

@@ -5,14 +5,14 @@ And the tables of figures: rows against figures, and differences of the rows to 
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rayfl.console import TextTable
 from rayfl.engine.plan.headline import unit_of, words_of
-from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun, by_repetition, paired
+from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, Published
+from rayfl.studies.statistics import Key, paired_difference, summary
 
 
 class Entries:
@@ -40,10 +40,9 @@ class Entries:
         failed = Counter(run.status for run in self.failed if (run.row, run.column) == (row, column))
         asked = len(self._grid.seeds) * (self._grid.tasks or 1)
         noun = "runs" if self._grid.tasks else "seeds"
-        if runs:
-            values = by_repetition(runs, name)
-            parts = [_shown(statistics.fmean(values))]
-            parts[0] += f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        if found := summary(self._values(name, row, column)):
+            parts = [_shown(found.mean)]
+            parts[0] += "" if found.deviation is None else f" ± {found.deviation:.2f}"
             parts += [f"{len(runs)} of {asked} {noun}"] if len(runs) < asked else []
             parts += [f"{count} {status}" for status, count in failed.items()]
         elif len(failed) == 1:
@@ -58,12 +57,12 @@ class Entries:
 
         If some runs have no counterpart, the entry counts the repetitions that do: `+1.20, 1 of 10 tasks`.
         """
-        found = paired(self.runs_of(row, column), self.runs_of(reference, column), name)
+        found = paired_difference(self._values(name, row, column), self._values(name, reference, column))
         if found is None:
             return "not run"
         text = _signed(found.mean)
-        if found.margin is not None:
-            text += f" [{_signed(found.mean - found.margin)}, {_signed(found.mean + found.margin)}]"
+        if (margin := found.margin) is not None:
+            text += f" [{_signed(found.mean - margin)}, {_signed(found.mean + margin)}]"
         asked = self._grid.tasks or len(self._grid.seeds)
         if found.repetitions < asked:
             text += f", {found.repetitions} of {asked} {'tasks' if self._grid.tasks else 'seeds'}"
@@ -72,6 +71,9 @@ class Entries:
     def runs_of(self, row: str, column: str) -> list[FinishedRun]:
         """Returns the finished runs of a cell."""
         return [run for run in self.finished if (run.row, run.column) == (row, column)]
+
+    def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
+        return {(run.task, run.seed): run.value(name) for run in self.runs_of(row, column)}
 
     def published(self, name: str, row: str, column: str) -> Published | None:
         """Returns the published value; None in a cell on generated data, unlike the paper, or in a grid of such."""

@@ -1,60 +1,26 @@
-"""Means over runs, and bands around them."""
+"""Means over runs whose x may differ."""
 
 from __future__ import annotations
 
-from typing import get_args
-
 import numpy as np
 import pytest
-from scipy import stats
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.figures.curves import Band, series
-from rayfl.studies.grid.results import Key
+from rayfl.studies.figures.curves import series
+from rayfl.studies.statistics import Key
 
 X = np.array([1.0, 2.0, 4.0])
 VALUES = np.random.default_rng(0).random((5, 3))
 
 
-def of_seeds(*values: np.ndarray) -> dict[Key, tuple[np.ndarray, np.ndarray]]:
-    return {(None, seed): (X, y) for seed, y in enumerate(values)}
-
-
-def test_bands_are_those_of_numpy_and_scipy() -> None:
-    found = {band: series(of_seeds(*VALUES), band) for band in get_args(Band)}
-    mean, deviation = np.mean(VALUES, 0), np.std(VALUES, 0, ddof=1)
-    low, high = stats.t.interval(0.95, 4, loc=mean, scale=stats.sem(VALUES, axis=0))
-    expected = {
-        "std": (mean - deviation, mean + deviation),
-        "range": (VALUES.min(0), VALUES.max(0)),
-        "interval": (low, high),
-        "none": (mean, mean),
-    }
-    for band, (lower, upper) in expected.items():
-        np.testing.assert_allclose([found[band].mean, found[band].low, found[band].high], [mean, lower, upper])
-        assert found[band].repetitions == 5
-
-
-@pytest.mark.parametrize("band", get_args(Band))
-def test_a_single_run_has_no_band(band: Band) -> None:
-    found = series(of_seeds(VALUES[0]), band)
-    assert np.array_equal([found.mean, found.low, found.high], [VALUES[0]] * 3)
-
-
-@pytest.mark.parametrize("band", get_args(Band))
-def test_seeds_of_a_task_are_averaged_before_the_band_over_tasks(band: Band) -> None:
-    by_task = {0: VALUES[:3], 1: VALUES[3:]}
+def test_a_line_is_the_mean_over_repetitions_with_its_band() -> None:
     curves: dict[Key, tuple[np.ndarray, np.ndarray]] = {
-        (task, seed): (X, y) for task, found in by_task.items() for seed, y in enumerate(found)
+        (int(place > 2), place): (X, y) for place, y in enumerate(VALUES)
     }
-    found, expected = series(curves, band), series(of_seeds(*(y.mean(axis=0) for y in by_task.values())), band)
-    np.testing.assert_allclose([found.mean, found.low, found.high], [expected.mean, expected.low, expected.high])
+    found = series(curves, "range")
+    by_task = np.stack([VALUES[:3].mean(axis=0), VALUES[3:].mean(axis=0)])
+    np.testing.assert_allclose([found.mean, found.low, found.high], [by_task.mean(0), by_task.min(0), by_task.max(0)])
     assert found.repetitions == 2
-
-
-def test_seeds_of_a_single_task_have_no_band() -> None:
-    found = series({(0, seed): (X, y) for seed, y in enumerate(VALUES)}, "std")
-    np.testing.assert_allclose([found.mean, found.low, found.high], [VALUES.mean(axis=0)] * 3)
 
 
 def test_runs_with_different_x_are_interpolated_where_all_have_values_and_no_farther() -> None:

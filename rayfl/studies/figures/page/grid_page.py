@@ -32,7 +32,7 @@ from rayfl.studies.figures.page.sections import (
 from rayfl.studies.figures.quantities import default_metric
 from rayfl.studies.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.studies.figures.recorded_run import DataNote
-from rayfl.studies.grid.results import repetitions
+from rayfl.studies.statistics import repetitions
 from rayfl.wording import duration
 
 _CELLS = re.compile(r"(?<!\\)\|")

@@ -27,7 +27,7 @@ from rayfl.studies.figures.groups import Recorded
 from rayfl.studies.figures.plot import figure_of
 from rayfl.studies.figures.print_style import COLUMN_INCHES, RC, line_style
 from rayfl.studies.figures.quantities import Quantity, X, quantity_of
-from rayfl.studies.grid.results import repetition_means
+from rayfl.studies.statistics import summary
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,12 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     for group in recorded.groups:
         cells = []
         for column, quantity in zip(columns, quantities, strict=True):
-            found = np.array(repetition_means({run.key: float(run.columns[column][-1]) for run in group.runs}))
-            mean = shown(float(found.mean()), quantity)
-            if len(found) == 1:
-                cells.append(mean)
-            else:
-                cells.append(f"{mean.removesuffix(quantity.unit).rstrip()} ± {shown(found.std(ddof=1), quantity)}")
+            found = summary({run.key: float(run.columns[column][-1]) for run in group.runs})
+            assert found is not None
+            text = shown(found.mean, quantity)
+            if found.deviation is not None:
+                text = f"{text.removesuffix(quantity.unit).rstrip()} ± {shown(found.deviation, quantity)}"
+            cells.append(text)
         rows.append([group.name, *cells])
     header = ["", *(quantity.words for quantity in quantities)]
     if len(columns) > MOST_ACROSS:
