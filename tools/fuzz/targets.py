@@ -43,7 +43,7 @@ from rayfl.runs.resolution import resolve
 from rayfl.runs.status import read_status
 from rayfl.runs.weight_sources import from_file
 from rayfl.studies.analysis.run_folder import RunFolder
-from rayfl.studies.figures.compared_groups import version_notes
+from rayfl.studies.figures.comparison import version_notes
 from rayfl.studies.figures.recorded_run import read_run
 from rayfl.studies.grid.results import FinishedRun
 from rayfl.studies.grid.schema import load_grid

@@ -1,26 +1,27 @@
 """Groups of runs compared by one metric: means, differences to a reference, and the cost of reaching a target.
 
-Checks the metrics and the reference against the runs, and finds runs that used different versions of the same user code
-or data.
+And the tables of a comparison: a row for each group, the best in bold. Checks the metrics and the reference against the
+runs.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from rayfl.config.registry import nearest
+from rayfl.console import Bold, TextTable
 from rayfl.errors import ScenarioError
-from rayfl.files import reading
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.quantities import Quantity, quantity_of
 from rayfl.studies.figures.recorded_run import RecordedRun
-from rayfl.studies.figures.scores import At, Reached, higher_is_better, reached, score
-from rayfl.studies.statistics import Key, Summary, paired_difference, summary
+from rayfl.studies.figures.scores import TARGET_COSTS, At, Reached, best_round, higher_is_better, reached, score
+from rayfl.studies.grid.results import TAIL
+from rayfl.studies.statistics import Key, Summary, paired_difference, repetitions, summary
+from rayfl.studies.tables import Numbers
 
 
 class Choice(NamedTuple):
@@ -180,32 +181,160 @@ def _and_task(runs: Sequence[RecordedRun]) -> str:
     return " and task" if any(run.task is not None for run in runs) else ""
 
 
-def version_notes(runs: Sequence[RecordedRun]) -> list[str]:
-    """A sentence for every module and every data set of which the records name more than one version.
+NOTHING = "–"
+_BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
-    Raises:
-        DataError: The records of a run's code or data are damaged.
-    """
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
-    for run in runs:
-        with reading(run.where, "as the records of a finished run"):
-            for of, digest in _digests(run):
-                found.setdefault(of, {}).setdefault(digest, []).append(run.where)
-    return [
-        f"Different versions of the {what}: {' | '.join(', '.join(folders) for folders in by_digest.values())}."
-        for (what, _), by_digest in found.items()
-        if len(by_digest) > 1
+
+def table_of(found: Compared, choice: Choice) -> TextTable:
+    """The table of a metric in a panel."""
+    numbers = _numbers(found.quantity, [line.score.mean for line in found.lines if line.score])
+    has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
+    counts = [_counted(line) for line in found.lines]
+    count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
+    columns = [
+        ("", [line.group.label for line in found.lines]),
+        (found.quantity.within(", "), _score_cells(found, numbers)),
     ]
+    if not count:
+        columns.append(("tasks" if has_tasks else "seeds", counts))
+    if any(line.difference for line in found.lines):
+        columns.append(
+            (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in found.lines])
+        )
+        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
+        if set(pairs) - {NOTHING, count}:
+            columns.append(("pairs", pairs))
+    reached = [line.reached for line in found.lines if line.reached is not None]
+    if choice.target is not None and reached:
+        target = f"{found.quantity.factor * choice.target:.6g} {found.quantity.unit}".rstrip()
+        columns += _target_columns(reached, target)
+    header, entries = zip(*columns, strict=True)
+    return TextTable(_caption(found, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
 
 
-def _digests(run: RecordedRun) -> Iterator[tuple[tuple[str, str], str]]:
-    """(what, what was asked for) and the digest, of the user's modules and of the data; older records have none."""
-    for module, digest in run.environment.get("code", {}).items():
-        yield (f"code of {module}", ""), digest
-    data = run.environment.get("data", {})
-    if data.get("digest"):
-        # generated data, and arrays from a program, may depend on every key of `data`
-        asked = run.scenario["data"]
-        keys = ("name", "source", "options") if data["files"] else sorted(asked)
-        seed = "" if data["files"] else f" with seed {data['seed']}"
-        yield (f"data of {data['name']}{seed}", json.dumps([asked.get(key) for key in keys])), data["digest"]
+def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTable:
+    """Every run by a metric: in its best round, over its last rounds, and after its last."""
+    runs = [(group.name, run) for group in groups for run in group.runs if metric in run.columns and run.ranked.any()]
+    quantity = quantity_of([run for _, run in runs], metric)
+    has_tasks = any(run.task is not None for _, run in runs)
+    values = [[score(run, metric, at, window) for at in ("best", "mean_last_5", "last")] for _, run in runs]
+    numbers = _numbers(quantity, [value for scores in values for value in scores])
+    rows = []
+    for (name, run), scores in zip(runs, values, strict=True):
+        best, tail, last = (numbers.text(value) if math.isfinite(value) else NOTHING for value in scores)
+        task = [NOTHING if run.task is None else str(run.task)] if has_tasks else []
+        place = best_round(run, window)
+        chosen = [best, NOTHING if place is None else str(place)]
+        rows.append([name, str(run.seed), *task, *chosen, tail, last])
+    header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
+    return TextTable(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
+
+
+def _score_cells(found: Compared, numbers: Numbers) -> list[str]:
+    """Means and deviations; those that read like the best are in bold, unless all do."""
+    means = [numbers.text(line.score.mean) if line.score else NOTHING for line in found.lines]
+    best = numbers.text(found.best) if found.best is not None and len(set(means)) > 1 else ""
+    spreads = [numbers.spread(line.score) if line.score else NOTHING for line in found.lines]
+    return [_cell(text, mean == best) for text, mean in zip(spreads, means, strict=True)]
+
+
+def _cell(text: str, bold: bool) -> str:
+    return Bold(text) if bold else text
+
+
+def _counted(line: Line) -> str:
+    """How many repetitions there are, and how many runs have no finite score."""
+    scored = line.score.repetitions if line.score else 0
+    total = len(repetitions({run.key: run for run in line.group.runs}))
+    missing = len(line.group.runs) - len(line.values)
+    if not missing:
+        return str(total)
+    return f"{scored} of {total}" if scored < total else f"{total}, less {missing} run{'s' if missing > 1 else ''}"
+
+
+def _difference(line: Line, choice: Choice, numbers: Numbers) -> str:
+    found = line.difference
+    if found is None:
+        return "reference" if line.group.label == choice.reference else "no pairs"
+    return numbers.difference(found)
+
+
+def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[str]]]:
+    """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did.
+
+    Nothing is in bold where all costs are equal.
+    """
+    yield f"reached {target}", [*map(_reached, found)]
+    for cost in TARGET_COSTS:
+        means = [reached.mean(cost.name) for reached in found]
+        known = [mean for mean in means if mean is not None]
+        if not known:
+            continue
+        header, text = _amounts(cost.name, cost.words, max(known))
+        complete = [mean for mean, reached in zip(means, found, strict=True) if reached.count == reached.runs]
+        least = min((mean for mean in complete if mean is not None), default=None) if len({*known}) > 1 else None
+        yield (
+            header,
+            [
+                NOTHING if mean is None else _cell(text(mean), mean == least and reached.count == reached.runs)
+                for mean, reached in zip(means, found, strict=True)
+            ],
+        )
+
+
+def _reached(found: Reached) -> str:
+    runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"
+    return f"{found.count} of {runs}" if found.count else f"not reached by {runs}"
+
+
+def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float], str]]:
+    """The header of a cost, and how its values are written."""
+    if cost == "bytes":
+        size, unit = next(unit for unit in _BYTES if most >= unit[0] or unit[0] == 1)
+        return ("bytes" if unit == "bytes" else f"bytes, {unit}"), lambda value: f"{value / size:.4g}"
+    if cost in ("rounds", "client_updates", "transfers"):
+        return words, lambda value: f"{value:.0f}" if value == round(value) else f"{value:.1f}"
+    return words, lambda value: f"{value:.4g}"
+
+
+def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> str:
+    """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
+    where = f"{found.panel}: " if found.panel else ""
+    rounds = {
+        "last": "after the last round",
+        "best": "in the round with the best headline metric",
+        "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
+    }.get(str(choice.at), f"after round {choice.at}")
+    smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
+    parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{smoothed}"]
+    over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
+    if any(line.score and line.score.deviation is not None for line in found.lines):
+        parts.append(f"mean ± sample standard deviation over {over}")
+    elif has_tasks:
+        parts.append("mean over the seeds of a task")
+    elif count:
+        parts.append("one seed each" if len(found.lines) > 1 else "one seed")
+    if any(line.difference and line.difference.margin is not None for line in found.lines):
+        same = "task and seed" if has_tasks else "seed"
+        parts.append(
+            f"differences to {choice.reference} between runs of the same {same}, with 95 % t-intervals over "
+            f"{'tasks' if has_tasks else 'seeds'}"
+        )
+    if choice.target is not None and any(line.reached for line in found.lines):
+        parts.append(
+            f"costs up to the first evaluated round that reached the target{_smoothed(choice.window)}, means over the "
+            "runs that did"
+        )
+    text = "; ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if not found.panel else f"{text}."
+
+
+def _smoothed(window: int) -> str:
+    return f", smoothed over {window} evaluated rounds" if window > 1 else ""
+
+
+def _numbers(quantity: Quantity, values: Sequence[float]) -> Numbers:
+    """Two decimals of percent; of other numbers, four digits of the largest."""
+    most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    decimals = 2 if quantity.unit else max(0, 3 - math.floor(math.log10(most))) if most else 3
+    return Numbers(quantity.factor, decimals)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from io import StringIO
 from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
-from rich.text import Text
 
 from rayfl.console import TextTable
 from rayfl.errors import ScenarioError
+from rayfl.files import reading
 from rayfl.studies.figures.compared_groups import (
     Choice,
     Compared,
@@ -22,13 +22,15 @@ from rayfl.studies.figures.compared_groups import (
     check_metrics,
     check_reference,
     compared,
-    version_notes,
+    table_of,
+    table_of_runs,
 )
-from rayfl.studies.figures.comparison_tables import latex, table_of, table_of_runs
 from rayfl.studies.figures.curves import check_smoothing
 from rayfl.studies.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.studies.figures.quantities import asked
+from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round, check_target
+from rayfl.studies.tables import TablePage
 
 REPR_WIDTH = 200
 """Characters of a line of `repr`."""
@@ -202,21 +204,16 @@ class Comparison:
     @property
     def markdown(self) -> str:
         """The tables and the notes in Markdown."""
-        tables = (part for table in self.text_tables for part in (table.caption, table.markdown()))
-        return "\n\n".join([*tables, *self.notes]) + "\n"
+        return self._page.markdown()
 
     @property
     def latex(self) -> str:
         """The tables in LaTeX, for the package booktabs, with the notes below the last one."""
-        return latex(self.text_tables, self.notes)
+        return self._page.latex()
 
     def show(self, console: Console) -> None:
         """Prints the tables and the notes."""
-        for table in self.text_tables:
-            console.print(Text(table.caption, style="italic"), soft_wrap=True)
-            console.print(table.rich())
-        for note in self.notes:
-            console.print(Text(note), soft_wrap=True)
+        self._page.show(console)
 
     def __repr__(self) -> str:
         text = StringIO()
@@ -225,8 +222,11 @@ class Comparison:
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes)
-        return "".join(table.html() for table in self.text_tables) + notes
+        return self._page.html()
+
+    @property
+    def _page(self) -> TablePage:
+        return TablePage(self.text_tables, self.notes)
 
 
 def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
@@ -248,3 +248,34 @@ def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
         "reached": reached and reached.count,
         **({f"{cost.name}_to_target": reached.mean(cost.name) for cost in TARGET_COSTS} if reached else {}),
     }
+
+
+def version_notes(runs: Sequence[RecordedRun]) -> list[str]:
+    """A sentence for every module and every data set of which the records name more than one version.
+
+    Raises:
+        DataError: The records of a run's code or data are damaged.
+    """
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for run in runs:
+        with reading(run.where, "as the records of a finished run"):
+            for of, digest in _digests(run):
+                found.setdefault(of, {}).setdefault(digest, []).append(run.where)
+    return [
+        f"Different versions of the {what}: {' | '.join(', '.join(folders) for folders in by_digest.values())}."
+        for (what, _), by_digest in found.items()
+        if len(by_digest) > 1
+    ]
+
+
+def _digests(run: RecordedRun) -> Iterator[tuple[tuple[str, str], str]]:
+    """(what, what was asked for) and the digest, of the user's modules and of the data; older records have none."""
+    for module, digest in run.environment.get("code", {}).items():
+        yield (f"code of {module}", ""), digest
+    data = run.environment.get("data", {})
+    if data.get("digest"):
+        # generated data, and arrays from a program, may depend on every key of `data`
+        asked = run.scenario["data"]
+        keys = ("name", "source", "options") if data["files"] else sorted(asked)
+        seed = "" if data["files"] else f" with seed {data['seed']}"
+        yield (f"data of {data['name']}{seed}", json.dumps([asked.get(key) for key in keys])), data["digest"]

@@ -1,65 +1,28 @@
-"""The page of a grid: tables with published values, remarks, and a list of runs.
+"""The page of a grid: tables with published values, notes, and lists of runs.
 
 As table.md, on a terminal, and as table.parquet, with a row for every run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.text import Text
 
-from rayfl.console import TextTable
+from rayfl.console import Bold, TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.durable import atomic_write
-from rayfl.studies.grid.entries import Entries, figure_tables
-from rayfl.studies.grid.results import TAIL, CellRun, FinishedRun
-from rayfl.studies.grid.schema import Grid, Metric
+from rayfl.engine.plan.headline import unit_of, words_of
+from rayfl.studies.grid.results import TAIL, CellRun, FailedRun, FinishedRun
+from rayfl.studies.grid.schema import Grid, Metric, Published
+from rayfl.studies.statistics import Key, paired_difference, summary
+from rayfl.studies.tables import Numbers, TablePage
 from rayfl.wording import duration
-
-
-@dataclass(frozen=True)
-class Remark:
-    """A sentence under the tables; `warns` makes it stand out."""
-
-    text: str
-    warns: bool = False
-
-
-@dataclass(frozen=True)
-class Page:
-    """The page of a grid: tables, remarks below them, and lists of runs at the end."""
-
-    title: str
-    tables: Sequence[TextTable]
-    remarks: Sequence[Remark]
-    lists: Sequence[TextTable]
-
-    def markdown(self) -> str:
-        """Returns the page as a Markdown document."""
-        parts = [f"# {self.title}"]
-        for table in self.tables:
-            parts += [table.caption, table.markdown()]
-        parts += [f"**{remark.text}**" if remark.warns else remark.text for remark in self.remarks]
-        for table in self.lists:
-            parts += [f"## {table.caption}", table.markdown()]
-        return "\n\n".join(parts) + "\n"
-
-    def show(self, console: Console) -> None:
-        """Prints the page, without its title."""
-        for table in [*self.tables, *self.lists]:
-            console.print()
-            console.print(Text(table.caption, style="italic"), soft_wrap=True)
-            console.print(table.rich())
-        for remark in self.remarks:
-            console.print(Text(remark.text, style="bold red" if remark.warns else ""), soft_wrap=True)
-
 
 METRICS = ("best", "last", "mean_last_5")
 RUNS = pa.schema(
@@ -88,43 +51,13 @@ share, and test_loss after the last round; null if it did not finish. The figure
 and published values (of a mean and deviation, the mean) as `published_<figure>`."""
 
 
-def write_runs(runs: Sequence[CellRun], figures: Sequence[str], entries: Entries, path: Path) -> None:
-    """Writes the columns of `RUNS` and of the figures.
-
-    Args:
-        runs: In the order of the rows.
-        figures: Names of the grid's figures; those among `RUNS`, such as test_loss, get no second column.
-        entries: Source of the published values.
-        path: The file.
-    """
-    others = [name for name in figures if name not in RUNS.names]
-    schema = RUNS
-    for name in [*others, *(f"published_{figure}" for figure in figures)]:
-        schema = schema.append(pa.field(name, pa.float64()))
-    rows = [
-        {"status": "finished"}
-        | {name: value for name, value in vars(run).items() if name in RUNS.names}
-        | ({"metric": run.headline.reported} | _some(run.figures, others) if isinstance(run, FinishedRun) else {})
-        | {f"published_{name}": _mean(entries.published(name, run.row, run.column)) for name in (*METRICS, *figures)}
-        for run in runs
-    ]
-    with atomic_write(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary)
-
-
-def _some(figures: Mapping[str, float], names: Sequence[str]) -> dict[str, Any]:
-    return {name: figures[name] for name in names}
-
-
-def _mean(published: float | tuple[float, float] | None) -> float | None:
-    return published[0] if isinstance(published, tuple) else published
-
-
 _IN_WORDS: dict[Metric, str] = {
     "best": "of the best evaluated round",
     "last": "of the last round",
     "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
 }
+_BRACKETS = "; published figures in brackets"
+_NUMBERS = Numbers()
 
 
 class GridTable:
@@ -138,13 +71,15 @@ class GridTable:
 
     def __init__(self, grid: Grid, runs: Sequence[CellRun], changes: Sequence[str] = ()) -> None:
         self._grid, self._runs, self._changes = grid, runs, changes
-        self._entries = Entries(grid, runs)
+        self._finished = [run for run in runs if isinstance(run, FinishedRun)]
+        self._failed = [run for run in runs if isinstance(run, FailedRun)]
 
     def write(self, folder: Path) -> None:
         """Writes table.md, for reading, and table.parquet, with the columns of `RUNS` and the figures."""
         with atomic_write(folder / "table.md") as path:
             path.write_text(self.markdown(), encoding="utf-8")
-        write_runs(self._runs, self._grid.figures, self._entries, folder / "table.parquet")
+        with atomic_write(folder / "table.parquet") as path:
+            pq.write_table(self._records(), path)
 
     def markdown(self) -> str:
         """Returns a table for every metric, the tables of figures, and one of all runs."""
@@ -152,63 +87,185 @@ class GridTable:
 
     def show(self, console: Console) -> None:
         """Prints a table for every metric, the tables of figures, and one of the failed runs."""
-        self.page(all_runs=False).show(console)
+        self.page(all_runs=False).show(console, spaced=True)
 
-    def cell(self, metric: Metric, row: str, column: str) -> str:
-        """Returns the text of a cell; see `Entries.text`."""
-        return self._entries.text(metric, row, column)
-
-    def page(self, all_runs: bool = True) -> Page:
+    def page(self, all_runs: bool = True) -> TablePage:
         """Returns all tables, and lists of the failed runs and, with `all_runs`, of the finished ones."""
-        tables = [
-            TextTable(
-                self._caption(metric),
-                ["", *self._grid.columns],
-                [[row, *(self.cell(metric, row, column) for column in self._grid.columns)] for row in self._grid.rows],
-            )
-            for metric in self._grid.metrics
-        ]
-        tables += figure_tables(self._grid, self._entries)
-        return Page(self._grid.title or self._grid.name, tables, list(self._remarks()), list(self._lists(all_runs)))
+        tables = [*map(self._metric_table, self._grid.metrics), *self._figure_tables()]
+        return TablePage(tables, list(self._notes()), self._grid.title or self._grid.name, list(self._lists(all_runs)))
 
-    def _lists(self, all_runs: bool) -> Iterator[TextTable]:
-        task = ["task"] if self._grid.tasks else []
-        if self._entries.finished and all_runs:
-            figures = [*("best", "in round", f"mean of the last {TAIL}", "last"), *self._grid.figures, "rounds", "time"]
-            rows = [_figures(run) for run in self._entries.finished]
-            yield TextTable("Runs", ["", "", "seed", *task, *figures], rows)
-        if self._entries.failed:
-            rows = [[*_place(run), run.status, run.reason] for run in self._entries.failed]
-            yield TextTable("Failed runs", ["", "", "seed", *task, "", "reason"], rows)
+    def cell(self, name: str, row: str, column: str) -> str:
+        """Returns the entry of a metric or figure.
 
-    def _caption(self, metric: Metric) -> str:
-        beside = self._entries.any_published([metric], list(self._grid.columns))
-        published = "; published figures in brackets" if beside else ""
+        `45.20 ± 0.31 (46.10)` is the mean and the sample standard deviation over the seeds, and the published value; in
+        a grid with tasks, the deviation is over tasks, each averaged over its seeds. If some runs have no value, the
+        entry counts those that do: `45.20, 1 of 3 seeds, 1 diverged`, or `45.20, 7 of 30 runs` with tasks. A cell
+        without any is `failed`, `diverged` or `not run`.
+        """
+        values = self._values(name, row, column)
+        failed = Counter(run.status for run in self._failed if (run.row, run.column) == (row, column))
+        asked = len(self._grid.seeds) * (self._grid.tasks or 1)
+        noun = "runs" if self._grid.tasks else "seeds"
+        if found := summary(values):
+            parts = [_NUMBERS.spread(found)]
+            parts += [f"{len(values)} of {asked} {noun}"] if len(values) < asked else []
+            parts += [f"{count} {status}" for status, count in failed.items()]
+        elif len(failed) == 1:
+            ((status, count),) = failed.items()
+            parts = [status, *([f"{count} of {asked} {noun}"] if count < asked else [])]
+        else:
+            parts = [f"{count} {status}" for status, count in failed.items()] or ["not run"]
+        return ", ".join(parts) + _in_brackets(self._published(name, row, column))
+
+    def _difference(self, name: str, row: str, reference: str, column: str) -> str:
+        """The figure of a row minus that of the reference, with its interval: `+1.20 [−0.31, +2.71]`.
+
+        If some runs have no counterpart, the entry counts the repetitions that do: `+1.20, 1 of 10 tasks`.
+        """
+        found = paired_difference(self._values(name, row, column), self._values(name, reference, column))
+        if found is None:
+            return "not run"
+        asked, noun = (self._grid.tasks, "tasks") if self._grid.tasks else (len(self._grid.seeds), "seeds")
+        counted = f", {found.repetitions} of {asked} {noun}" if found.repetitions < asked else ""
+        return _NUMBERS.difference(found) + counted
+
+    def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
+        return {(run.task, run.seed): run.value(name) for run in self._runs_of(row, column)}
+
+    def _runs_of(self, row: str, column: str) -> list[FinishedRun]:
+        return [run for run in self._finished if (run.row, run.column) == (row, column)]
+
+    def _published(self, name: str, row: str, column: str) -> Published | None:
+        """The published value; None in a cell on generated data, unlike the paper, or in a grid of such."""
+        own = self._runs_of(row, column)
+        if any(run.data_source == "generated" for run in own):
+            return None
+        if not own and self._finished and all(run.data_source == "generated" for run in self._finished):
+            return None
+        return self._grid.published.get(name, {}).get(row, {}).get(column)
+
+    def _beside(self, names: Sequence[str], columns: Sequence[str]) -> str:
+        """The end of the caption of a table that shows published values."""
+        places = ((name, row, column) for name in names for row in self._grid.rows for column in columns)
+        return _BRACKETS if any(self._published(*place) is not None for place in places) else ""
+
+    def _metric_table(self, metric: Metric) -> TextTable:
+        columns = list(self._grid.columns)
         measured = dict.fromkeys(
             f"{run.headline.reported_words}{' in percent' if run.headline.is_share else ''}"
             f"{'' if run.headline.on == 'test' else f' (rounds ranked on {run.headline.on} samples)'}"
-            for run in self._entries.finished
+            for run in self._finished
         ) or ["headline metric"]
         what = ", ".join(measured)
-        return f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {self._entries.repeated()}{published}."
+        caption = f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {self._repeated()}"
+        rows = [[row, *(self.cell(metric, row, column) for column in columns)] for row in self._grid.rows]
+        return TextTable(f"{caption}{self._beside([metric], columns)}.", ["", *columns], rows)
 
-    def _remarks(self) -> Iterator[Remark]:
+    def _figure_tables(self) -> Iterator[TextTable]:
+        """A table for every column of the grid, then, with a reference, a table of differences for every column."""
+        names, reference = self._grid.figures, self._grid.reference
+        if not names:
+            return
+        header = ["", *map(self._label, names)]
+        for column in self._grid.columns:
+            rows = [[row, *(self.cell(name, row, column) for name in names)] for row in self._grid.rows]
+            caption = f"{column}: last evaluated round; {self._repeated()}{self._beside(names, [column])}."
+            yield TextTable(caption, header, rows)
+        if reference is None:
+            return
+        for column in self._grid.columns:
+            rows = [
+                [row, *(self._difference(name, row, reference, column) for name in names)]
+                for row in self._grid.rows
+                if row != reference
+            ]
+            yield TextTable(f"{column}: row minus {reference}; {self._covered()}", header, rows)
+
+    def _label(self, figure: str) -> str:
+        """The name of a figure with its unit, `client test accuracy mean, %`."""
+        symbols = {unit_of(figure, run.headline).symbol for run in self._finished} - {""}
+        return ", ".join([words_of(figure), *sorted(symbols)])
+
+    def _repeated(self) -> str:
+        """What is repeated: `mean ± standard deviation over 3 seeds`."""
+        seeds, tasks = self._grid.seeds, self._grid.tasks
+        one = f"seed {seeds[0]}"
+        if tasks is None:
+            return one if len(seeds) == 1 else f"mean ± standard deviation over {len(seeds)} seeds"
+        if tasks == 1:
+            return f"task 0, {one if len(seeds) == 1 else f'mean over {len(seeds)} seeds'}"
+        each = one if len(seeds) == 1 else f"each averaged over {len(seeds)} seeds"
+        return f"mean ± standard deviation over {tasks} tasks, {each}"
+
+    def _covered(self) -> str:
+        """The source of variation that the intervals cover."""
+        seeds = self._grid.seeds
+        if self._grid.tasks is None:
+            return "mean difference between runs with the same seed, and in brackets its 95 % t-interval over seeds."
+        each, other = f" with seed {seeds[0]}", "seed"
+        if len(seeds) > 1:
+            each, other = f", averaged over {len(seeds)} seeds", "seeds"
+        return (
+            f"mean difference on the same task{each}, and in brackets its 95 % t-interval over tasks, which does not "
+            f"cover the choice of the {other}."
+        )
+
+    def _notes(self) -> Iterator[str]:
         if self._grid.note:
-            yield Remark(self._grid.note)
+            yield self._grid.note
         if self._changes:
-            yield Remark(f"Not the grid as shipped: {', '.join(self._changes)}.", warns=True)
-        generated = dict.fromkeys(run.data for run in self._entries.finished if run.data_source == "generated")
+            yield Bold(f"Not the grid as shipped: {', '.join(self._changes)}.")
+        generated = dict.fromkeys(run.data for run in self._finished if run.data_source == "generated")
         if generated:
-            yield Remark(f"{GENERATED_DATA}: {', '.join(generated)}. Each run's environment.json describes it.")
+            yield f"{GENERATED_DATA}: {', '.join(generated)}. Each run's environment.json describes it."
         for data, source, described in dict.fromkeys(
             (run.data, run.data_source, run.data_description)
-            for run in self._entries.finished
+            for run in self._finished
             if run.data_source != "generated"
         ):
-            yield Remark(f"Data: {data}, from {source}. {described}.")
+            yield f"Data: {data}, from {source}. {described}."
+
+    def _lists(self, all_runs: bool) -> Iterator[TextTable]:
+        place = ["", "", "seed", *(["task"] if self._grid.tasks else [])]
+        if self._finished and all_runs:
+            figures = ["best", "in round", f"mean of the last {TAIL}", "last", *self._grid.figures, "rounds", "time"]
+            yield TextTable("Runs", [*place, *figures], [*map(_finished_row, self._finished)])
+        if self._failed:
+            rows = [[*_place(run), run.status, run.reason] for run in self._failed]
+            yield TextTable("Failed runs", [*place, "", "reason"], rows)
+
+    def _records(self) -> pa.Table:
+        """A row for every run, with the columns of `RUNS` and of the figures that are not among them."""
+        figures = self._grid.figures
+        others = [name for name in figures if name not in RUNS.names]
+        schema = RUNS
+        for name in [*others, *(f"published_{figure}" for figure in figures)]:
+            schema = schema.append(pa.field(name, pa.float64()))
+        rows = []
+        for run in self._runs:
+            row: dict[str, Any] = {"status": "finished"} | {
+                name: value for name, value in vars(run).items() if name in RUNS.names
+            }
+            if isinstance(run, FinishedRun):
+                row |= {"metric": run.headline.reported} | {name: run.figures[name] for name in others}
+            for name in (*METRICS, *figures):
+                published = self._published(name, run.row, run.column)
+                row[f"published_{name}"] = published[0] if isinstance(published, tuple) else published
+            rows.append(row)
+        return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _figures(run: FinishedRun) -> list[str]:
+def _in_brackets(published: Published | None) -> str:
+    match published:
+        case None:
+            return ""
+        case (mean, deviation):
+            return f" ({mean:.2f} ± {deviation:.2f})"
+        case _:
+            return f" ({published:.2f})"
+
+
+def _finished_row(run: FinishedRun) -> list[str]:
     figures = [f"{run.best:.2f}", f"{run.best_round}", f"{run.mean_last_5:.2f}", f"{run.last:.2f}"]
     figures += [f"{value:.2f}" for value in run.figures.values()]
     return [*_place(run), *figures, f"{run.rounds}", duration(run.seconds)]

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from rayfl.console import TextTable
 from rayfl.durable import atomic_write
 from rayfl.runs.pictures import DRAWING
-from rayfl.studies.grid.table import Page
+from rayfl.studies.tables import TablePage
 
 INK, PALE, HIGHLIGHT = "#222222", "#555555", "#c00000"
 CHARACTER, SMALL_CHARACTER, LINE, MARGIN = 0.088, 0.068, 0.27, 0.3
@@ -40,8 +40,8 @@ class _Line(NamedTuple):
     height: float = LINE
 
 
-def draw_tables(page: Page, path: Path) -> None:
-    """Writes the tables of a page below each other, with its remarks, as `path` with the suffixes .png and .pdf.
+def draw_tables(page: TablePage, path: Path) -> None:
+    """Writes the tables of a page below each other, with its notes, as `path` with the suffixes .png and .pdf.
 
     Args:
         page: The page; its lists are not drawn.
@@ -58,7 +58,7 @@ def save(figure: Figure, path: Path) -> None:
             figure.savefig(temporary, format=suffix)
 
 
-def _figure(page: Page) -> Figure:
+def _figure(page: TablePage) -> Figure:
     width = max(6.0, *(float(sum(_widths(table))) for table in page.tables))
     lines = list(_lines(page, width))
     whole, height = width + 2 * MARGIN, sum(line.height for line in lines) + 2 * MARGIN
@@ -84,7 +84,7 @@ def _figure(page: Page) -> Figure:
     return figure
 
 
-def _lines(page: Page, width: float) -> Iterator[_Line]:
+def _lines(page: TablePage, width: float) -> Iterator[_Line]:
     for text in textwrap.wrap(page.title, int(width / CHARACTER * 0.75)):
         yield _Line([_Part(0, text)], size=13, colour=INK, bold=True)
     for table in page.tables:
@@ -101,8 +101,8 @@ def _lines(page: Page, width: float) -> Iterator[_Line]:
             ]
             yield _Line(parts, size=9.5, colour=INK, bold=not number, rule=(1.4, 0.8)[number] if number < 2 else 0)
         yield _Line(rule=1.4, height=LINE / 2)
-    for remark in page.remarks:
-        for text in textwrap.wrap(remark.text, int(width / SMALL_CHARACTER)):
+    for note in page.notes:
+        for text in textwrap.wrap(note, int(width / SMALL_CHARACTER)):
             yield _Line([_Part(0, text)], height=0.8 * LINE)
         yield _Line(height=0.3 * LINE)
 

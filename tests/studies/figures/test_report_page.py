@@ -17,7 +17,6 @@ from rayfl.__main__ import main
 from rayfl.console import TextTable
 from rayfl.errors import ResourceError
 from rayfl.studies.figures.groups import read
-from rayfl.studies.figures.page.grid_page import read_page
 from rayfl.studies.figures.page.report import layout, write_report
 from rayfl.studies.figures.page.sections import statistics_table
 from rayfl.studies.figures.print_style import MOST_LINES
@@ -305,14 +304,6 @@ def test_columns_of_prose_wrap_and_numbers_do_not() -> None:
 @pytest.mark.parametrize(("columns", "rows", "expected"), [(10, 24, "numbers short"), (11, 25, "numbers wide")])
 def test_a_wide_table_wraps_in_print_and_only_a_long_one_is_divided(columns: int, rows: int, expected: str) -> None:
     assert layout(TextTable("", ["ten digits"] * columns, [["0123456789"] * columns] * rows)).table == expected
-
-
-def test_tables_with_bars_in_labels_are_read_as_written() -> None:
-    found = read_page(
-        "# T\n\nOf all.\n\n|  | a\\|b |\n| --- | --- |\n| c | 1 |\n\nA remark.\n\n**A warning.**\n\n## Runs\n\nx"
-    )
-    assert found.tables == [TextTable("Of all.", ["", "a|b"], [["c", "1"]])]
-    assert found.remarks == ["A remark.", "A warning."]
 
 
 def test_the_command_writes_the_file_and_names_folders_that_are_neither(

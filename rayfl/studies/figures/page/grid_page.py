@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,39 +31,8 @@ from rayfl.studies.figures.quantities import default_metric
 from rayfl.studies.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.studies.figures.recorded_run import DataNote
 from rayfl.studies.statistics import repetitions
+from rayfl.studies.tables import TablePage
 from rayfl.wording import duration
-
-_CELLS = re.compile(r"(?<!\\)\|")
-_ESCAPED = re.compile(r"\\([\\|*`<])")
-
-
-@dataclass(frozen=True)
-class TablePage:
-    """The contents of table.md: its tables with their captions, and the remarks below."""
-
-    tables: Sequence[TextTable]
-    remarks: Sequence[str]
-
-
-def read_page(text: str) -> TablePage:
-    """Reads the Markdown of a grid's page: blocks that empty lines separate, each a caption, a table or a remark."""
-    blocks = [block for block in text.partition("\n## ")[0].split("\n\n") if block.strip()]
-    tables, remarks, caption = [], [], ""
-    for block in blocks[1:]:  # the title comes first
-        lines = block.strip().splitlines()
-        if lines[0].startswith("|"):
-            header, _, *rows = map(_row, lines)
-            tables.append(TextTable(caption, header, rows))
-            caption = ""
-        else:
-            remarks += [caption] if caption else []
-            caption = " ".join(lines).removeprefix("**").removesuffix("**")
-    return TablePage(tables, [*remarks, caption] if caption else remarks)
-
-
-def _row(line: str) -> list[str]:
-    return [_ESCAPED.sub(r"\1", cell.strip()) for cell in _CELLS.split(line.strip())[1:-1]]
-
 
 LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "seconds", "reason")
 """Columns of the list of runs."""
@@ -133,9 +100,9 @@ def _results(folder: Path) -> Section:
     if not page.is_file():
         return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
     with reading(page, "as text"):
-        found = read_page(page.read_text(encoding="utf-8"))
+        found = TablePage.from_markdown(page.read_text(encoding="utf-8"))
     # the line on the data says so already
-    points = [remark for remark in found.remarks if not remark.startswith(GENERATED_DATA)]
+    points = [note for note in found.notes if not note.startswith(GENERATED_DATA)]
     return Section("Results", tables=found.tables, points=points)
 
 
