@@ -21,10 +21,10 @@ from rayfl.errors import ScenarioError
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.execution import GridResult
 from rayfl.studies.grid.pictures import client_scores, draw, draw_histogram, panels
+from rayfl.studies.grid.pictures import save as write
 from rayfl.studies.grid.results import FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid
 from rayfl.studies.grid.table import GridTable
-from rayfl.studies.grid.table_picture import save as write
 from tests.runs.evaluations import ACCURACY
 
 MEAN, VARIANCE = "client_test_accuracy_mean", "client_test_accuracy_variance"
@@ -237,7 +237,7 @@ def test_tables_and_clients_are_drawn_and_say_that_data_was_generated(
 
     monkeypatch.setattr("rayfl.studies.grid.pictures.save", save)
     assert drawn(tmp_path, source) == ""
-    (clients,) = figures
+    _tables, clients = figures
     assert ("generated" in clients.get_supxlabel()) == (source == "generated")
     for name in ("table", "clients"):
         with Image.open(tmp_path / f"{name}.png") as picture:
