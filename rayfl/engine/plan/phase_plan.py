@@ -45,11 +45,6 @@ class PhasePlan:
     Attributes:
         scenario: The scenario.
         number: Its number, from 0.
-        phase: Its configuration.
-        algorithm: Its algorithm; in a local phase a wrapper around the one that the scenario names.
-        task: Its task.
-        transforms: Transforms of answers before they are summed.
-        first_round: Number of its first round in the whole scenario.
         population: Its clients, once the data is known.
         messages: The traffic of each exchange that the cohort answers, with [participation].
         noise: The noise multiplier of its `local.dp`, once known.
@@ -98,15 +93,18 @@ class PhasePlan:
 
     @cached_property
     def algorithm(self) -> Algorithm:
+        """Its algorithm; in a local phase a wrapper around the one that the scenario names."""
         built = build_algorithm(self.phase)
         return Alone(objective=built) if isinstance(self.phase, LocalPhase) else built
 
     @cached_property
     def task(self) -> Task:
+        """Its task."""
         return build_task(self.scenario, self.phase)
 
     @cached_property
     def transforms(self) -> tuple[AnswerTransform, ...]:
+        """Transforms of answers before they are summed."""
         return tuple(build_transforms(self.phase))
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -99,7 +100,7 @@ class RunPlan:
         """The initial model of each phase."""
         return self.models or [workload.initial for workload in self.workloads]
 
-    @property
+    @cached_property
     def handovers(self) -> dict[str, Handover]:
         """How weights are taken over, by name of the phases that do not simply continue with all of them."""
         found = {}
@@ -130,7 +131,7 @@ class RunPlan:
                 discrete = own.take_discrete(discrete, fresh_head)
         return vector, discrete
 
-    @property
+    @cached_property
     def headlines(self) -> dict[str, Headline]:
         """The metric that ranks the rounds of each phase, on validation samples if there are any.
 
