@@ -44,6 +44,9 @@ def test_an_unknown_name_is_told_with_the_nearest_ones_and_how_to_name_your_own(
     with pytest.raises(ScenarioError) as caught:
         SHAPES.resolve("conter")
     assert str(caught.value) == "unknown shape 'conter'; did you mean 'counter'? (your own: 'package.module:object')"
+    with pytest.raises(ScenarioError) as below:
+        SHAPES.resolve("conter", "data.shape")
+    assert str(below.value) == f"data.shape: {caught.value}"
 
 
 def test_where_nothing_is_near_all_that_is_known_is_listed() -> None:

@@ -104,11 +104,7 @@ def build_algorithm(phase: Phase) -> Algorithm:
     """
     chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
     kind = algorithms.resolve(chosen.name)
-    if not (isinstance(kind, type) and issubclass(kind, Algorithm)):
-        raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from rayfl.algorithms.Algorithm")
-    if isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise ScenarioError(f"{where}: '{chosen.name}' must define the abstract methods of its base class: {missing}")
+    _check_class(kind, Algorithm, f"{where}: '{chosen.name}'", "rayfl.algorithms.Algorithm")
     preset, options = PRESETS.get(chosen.name), chosen.options
     own_fields: list[str] = preset.own_fields() if preset else []
     if preset:
@@ -121,6 +117,14 @@ def build_algorithm(phase: Phase) -> Algorithm:
     algorithm: Algorithm = with_options(kind, options, where, own_fields)
     _check_declarations(algorithm, where)
     return algorithm
+
+
+def _check_class(kind: Any, base: type[Algorithm] | type[CohortSampler], what: str, public: str) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, base)):
+        raise ScenarioError(f"{what} is not a class derived from {public}")
+    if isabstract(kind):
+        missing = ", ".join(sorted(kind.__abstractmethods__))
+        raise ScenarioError(f"{what} must define the abstract methods of its base class: {missing}")
 
 
 def _check_declarations(algorithm: Algorithm, where: str) -> None:
@@ -191,19 +195,8 @@ def build_sampler(phase: Phase) -> CohortSampler:
     """
     chosen, where = phase.settings.cohort, f"phases.{phase.name}.cohort"
     assert isinstance(chosen, BySampler)
-    try:
-        kind = samplers.resolve(chosen.sampler)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}.sampler: {error}") from None
-    if not (isinstance(kind, type) and issubclass(kind, CohortSampler)):
-        raise ScenarioError(
-            f"{where}.sampler: '{chosen.sampler}' is not a class derived from rayfl.algorithms.CohortSampler"
-        )
-    if isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise ScenarioError(
-            f"{where}.sampler: '{chosen.sampler}' must define the abstract methods of its base class: {missing}"
-        )
+    kind = samplers.resolve(chosen.sampler, f"{where}.sampler")
+    _check_class(kind, CohortSampler, f"{where}.sampler: '{chosen.sampler}'", "rayfl.algorithms.CohortSampler")
     if "name" in chosen.options:
         raise ScenarioError(f"{where}.name: is not an option; '{where}.sampler' names the sampler. Leave it out")
     sampler: CohortSampler = with_options(kind, chosen.options, where)

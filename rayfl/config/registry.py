@@ -77,13 +77,25 @@ class Registry:
     def __iter__(self) -> Iterator[str]:
         return iter(self._paths)
 
-    def resolve(self, name: str) -> Any:
+    def resolve(self, name: str, where: str = "") -> Any:
         """Finds an object by its registered name, or else by its import path, `package.module:object`.
+
+        Args:
+            name: The name in the scenario.
+            where: The key path of the name, which errors then begin with.
 
         Raises:
             ScenarioError: The name is not registered (similar names are suggested), the object cannot be imported, or
                 it is a function or class of Python itself, such as `os:system`, which must never be called.
         """
+        try:
+            return self._found(name)
+        except ScenarioError as error:
+            if where:
+                raise ScenarioError(f"{where}: {error}") from None
+            raise
+
+    def _found(self, name: str) -> Any:
         if name in self._paths:
             return import_object(self._paths[name])
         if ":" in name:
@@ -94,6 +106,12 @@ class Registry:
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"
         )
+
+
+def check_callable(target: Any, what: str, otherwise: str) -> None:
+    """Raises a ScenarioError, from `what` to `otherwise`, if a scenario named an object that cannot be called."""
+    if not callable(target):
+        raise ScenarioError(f"{what} is an object of type {type(target).__name__}{otherwise}")
 
 
 def _is_pythons_own_module(name: str) -> bool:

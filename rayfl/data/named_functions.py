@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rayfl.config.registry import Registry, call_with_options, check_options, first_parameter
+from rayfl.config.registry import Registry, call_with_options, check_callable, check_options, first_parameter
 from rayfl.config.section import Named
 from rayfl.data import data_sources
 from rayfl.errors import ScenarioError
@@ -57,7 +57,5 @@ def chosen_function(registry: Registry, chosen: Named, where: str, expected: str
         ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     target = registry.resolve(chosen.name)
-    if not callable(target):
-        kind = type(target).__name__
-        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {kind}; {expected}")
+    check_callable(target, f"{where}: '{chosen.name}'", f"; {expected}")
     return partial(target, **check_options(target, chosen.options, first_parameter(target, where), where))

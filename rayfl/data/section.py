@@ -14,7 +14,7 @@ import torch
 
 from rayfl.config.component import with_defaults
 from rayfl.config.data import Data, Normalization
-from rayfl.config.registry import Registry, first_parameter
+from rayfl.config.registry import Registry, check_callable, first_parameter
 from rayfl.config.section import Named
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
 from rayfl.data.augmentation.augmentation import CANNOT_MOVE, Augmentation, moves_no_labels
@@ -51,9 +51,7 @@ def with_data_defaults(config: Data) -> Data:
     partition = config.partition
     if partition:
         partitioner = partitioners.resolve(partition.name)
-        if not callable(partitioner):
-            kind = type(partitioner).__name__
-            raise ScenarioError(f"data.partition: '{partition.name}' is an object of type {kind}, not a partitioner")
+        check_callable(partitioner, f"data.partition: '{partition.name}'", ", not a partitioner")
         partition = with_defaults(partition, partitioner, GIVEN, "data.partition")
     augment = _all_with_defaults(config.augment, "data.augment")
     views = tuple(
@@ -70,8 +68,7 @@ def with_data_defaults(config: Data) -> Data:
 
 def _of_one_argument(chosen: Named, registry: Registry, where: str) -> Named:
     target = registry.resolve(chosen.name)
-    if not callable(target):
-        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a function")
+    check_callable(target, f"{where}: '{chosen.name}'", ", not a function")
     return with_defaults(chosen, target, first_parameter(target, where), where)
 
 
@@ -87,9 +84,7 @@ def _with_defaults(chosen: Named, where: str) -> Named:
             plain = Named.model_validate({**options, "name": chosen.name})
             options = with_defaults(plain, target, (), where).options
         return Named.model_validate({**options, "per": per, "name": chosen.name})
-    if not callable(target):
-        kind = type(target).__name__
-        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {kind}, not an augmentation")
+    check_callable(target, f"{where}: '{chosen.name}'", ", not an augmentation")
     return with_defaults(chosen, target, batch_arguments(target, chosen), where)
 
 

@@ -60,10 +60,7 @@ def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
     Raises:
         ScenarioError: The name is unknown, is not an optimizer, or is one that cannot train clients.
     """
-    try:
-        kind = optimizers.resolve(chosen.name)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
+    kind = optimizers.resolve(chosen.name, where)
     if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
         raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from torch.optim.Optimizer")
     for refused, reason in REFUSED.items():

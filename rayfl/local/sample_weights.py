@@ -83,10 +83,7 @@ def with_weighting_defaults(local: Local, where: str) -> Local:
     if local.sample_weights is None:
         return local
     where = f"{where}.sample_weights"
-    try:
-        target = weightings.resolve(local.sample_weights.name)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
+    target = weightings.resolve(local.sample_weights.name, where)
     if not callable(target):
         raise ScenarioError(f"{where}: '{local.sample_weights.name}' is not a function from labels to weights")
     return local.model_copy(update={"sample_weights": with_defaults(local.sample_weights, target, ["labels"], where)})

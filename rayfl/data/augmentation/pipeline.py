@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from rayfl.config.registry import call_with_options, check_options
+from rayfl.config.registry import call_with_options, check_callable, check_options
 from rayfl.config.section import Named
 from rayfl.data import augmentations
 from rayfl.data.augmentation.augmentation import Augmentation, Compose, drawn_in_turn
@@ -252,8 +252,7 @@ def build(chosen: Named, where: str) -> Step:
             raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is an instance and takes only per")
         transform = target if built_already else call_with_options(target, options, {}, where)
         return TorchvisionTransform(transform, where_named, per)
-    if not callable(target):
-        raise ScenarioError(f"{where_named} is an object of type {type(target).__name__}; {_EXPECTED}")
+    check_callable(target, where_named, f"; {_EXPECTED}")
     if taken := batch_arguments(target, chosen):
         return UserAugmentation(partial(target, **check_options(target, chosen.options, taken, where)), where_named)
     built = call_with_options(target, chosen.options, {}, where)

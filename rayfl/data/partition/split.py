@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rayfl.config.data import Data
-from rayfl.config.registry import asks_for, call_with_options
+from rayfl.config.registry import asks_for, call_with_options, check_callable
 from rayfl.config.section import Named
 from rayfl.data import partitioners
 from rayfl.data.checks import are_class_labels, how_to_number
@@ -125,8 +125,7 @@ def partitioned(
     """
     partitioner = partitioners.resolve(partition.name)
     what = f"data.partition: '{partition.name}'"
-    if not callable(partitioner):
-        raise ScenarioError(f"{what} is an object of type {type(partitioner).__name__}, not a partitioner")
+    check_callable(partitioner, what, ", not a partitioner")
     if config.labels_by:
         _check_reads_classes(partitioner, partition)
     elif classes is None and _needs_classes(partitioner, partition):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rayfl.config.registry import call_with_options, check_options
+from rayfl.config.registry import call_with_options, check_callable, check_options
 from rayfl.config.section import Named
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.tasks.metrics import metrics
@@ -105,12 +105,8 @@ def metric_target(chosen: Named, where: str) -> Any:
     Raises:
         ScenarioError: The name is unknown or is not that of a metric.
     """
-    try:
-        target = metrics.resolve(chosen.name)
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    if not callable(target):
-        raise ScenarioError(f"{where}: '{chosen.name}' is an object of type {type(target).__name__}, not a metric")
+    target = metrics.resolve(chosen.name, where)
+    check_callable(target, f"{where}: '{chosen.name}'", ", not a metric")
     return target
 
 
