@@ -27,8 +27,7 @@ from rayfl.data.sources import own_files as parquet_folder
 from rayfl.engine.state.state_store import DamagedStateError
 from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.files import read_json_object, reading
-from rayfl.runs.digests import recorded
-from rayfl.runs.metrics_file import read_metrics, read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import read_status
 
 
@@ -80,7 +79,8 @@ def test_damaged_metrics_and_environments_are_named(tmp_path: Path, capsys: pyte
     (tmp_path / "metrics.jsonl").write_bytes(b'{"round": 1, "phase": "\xff"}\n')
     (tmp_path / "environment.json").write_text('{"packages": {}}')
     (tmp_path / "scenario.toml").write_text('name = "x"')
-    reads: list[Callable[[Path], object]] = [read_metrics, recorded]
+    (tmp_path / "status.json").write_text('{"status": "finished"}')
+    reads: list[Callable[[Path], object]] = [lambda run: RunArchive(run).metrics, lambda run: RunArchive(run).code]
     for read in reads:
         with pytest.raises(ResourceError, match=re.escape(str(tmp_path))):
             read(tmp_path)
@@ -92,7 +92,7 @@ def test_a_line_of_metrics_ends_where_its_row_does(tmp_path: Path) -> None:
     """JSON leaves other line separators of Unicode in its texts."""
     row = {"round": 1, "phase": "one\u2028two\x85"}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
-    assert read_rows(tmp_path) == [row]
+    assert RunArchive(tmp_path).rows == [row]
 
 
 def test_a_small_file_that_unpacks_to_gigabytes_is_rejected(tmp_path: Path) -> None:

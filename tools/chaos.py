@@ -32,7 +32,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.config.scenario import Scenario
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from tools.two_nodes import TwoNodes, two_nodes
 
 CLASSES = {"host": "HostActor", "server": "ServerActor", "scheduler": "SchedulerActor"}
@@ -243,7 +243,7 @@ def _waited(true: Callable[[], bool]) -> bool:
 
 def _results(folder: Path) -> Any:
     """The digest of a run's model, and its metrics without times."""
-    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
+    rows = [{key: value for key, value in row.items() if key != "seconds"} for row in RunArchive(folder).rows]
     return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest(), rows
 
 

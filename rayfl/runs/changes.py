@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.callbacks.callback import Given
-from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.files import reading
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoint, Checkpoints
-from rayfl.runs.digests import changed_code, recorded
+from rayfl.runs.digests import changed_code
 from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.runs.resolution import resolve
 from rayfl.runs.status import readable_status
@@ -80,15 +80,11 @@ def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None
     if records is not None:
         with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
             done = int(records["seen"]["done"])
-        before = _scenario_in(folder, records) if "scenario" in records else None
-        if before is None:
-            warnings.append(
-                "the checkpoint is from a version of rayfl that did not record the scenario in it, so a change of "
-                f"{SCENARIO_FILE} since then would go unnoticed"
-            )
-        elif changed := list(_changed(_callbacks(before), _callbacks(job.scenario))):
+        before = _scenario_in(folder, records)
+        if changed := list(_changed(_callbacks(before), _callbacks(job.scenario))):
             warnings.append(f"callbacks differ from those of the checkpoint: {'; '.join(changed[:SHOWN])}")
-    before = before or resolve(load_scenario(folder / SCENARIO_FILE))
+    archive = RunArchive(folder)
+    before = before or resolve(archive.scenario)
     differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
     if differences:
         more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
@@ -98,21 +94,22 @@ def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None
             f"({SCENARIO_FILE} may have been edited), or run the new scenario in another folder"
         )
     try:
-        was = recorded(folder)
+        data, traces = archive.data_digests, archive.trace_digests
+        weights, code = archive.weights, archive.code
     except ResourceError as error:
         return [*warnings, f"{error}; so whether your data and code have changed since then cannot be checked"]
-    if was.data and was.data[0] != job.result.store.provenance.digest:
+    if data[0] != job.result.store.provenance.digest:
         raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
-    if list(was.traces) != (job.devices.digests if job.devices else []):
+    if traces != (job.devices.digests if job.devices else []):
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
-    weights = [model.memory_format for model in job.initial_models]
-    for phase, began, needed in zip(job.scenario.phases, was.weights, weights, strict=False):
+    now = [model.memory_format for model in job.initial_models]
+    for phase, began, needed in zip(job.scenario.phases, weights, now, strict=False):
         if began != needed:
             raise ScenarioError(
                 f"phases.{phase.name}.model: '{where}' began with {began} weights, but your code now needs {needed} "
                 "ones; resume with the code that the run began with"
             )
-    if changed := changed_code(was.code or {}, job.code):
+    if changed := changed_code(code, job.code):
         warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
     return warnings
 
@@ -125,12 +122,12 @@ def _ended_as(folder: Path, rounds: object) -> Scenario:
         rounds: Its rounds in status.json; a checkpoint of fewer is from before the run was extended.
     """
     for checkpoint in Checkpoints(folder, 1).newest_first():
-        if isinstance(checkpoint, Checkpoint) and "scenario" in checkpoint.records:
+        if isinstance(checkpoint, Checkpoint):
             found = _scenario_in(folder, checkpoint.records)
             if rounds in (None, sum(_lengths(found))):
                 return found
             break
-    return resolve(load_scenario(folder / SCENARIO_FILE))
+    return resolve(RunArchive(folder).scenario)
 
 
 def _scenario_in(folder: Path, records: Mapping[str, Any]) -> Scenario:

@@ -15,8 +15,9 @@ from rayfl.engine.plan.rounds import phase_spans
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.announcement import title_of
 from rayfl.runs.commits import CommittedModels
+from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.follower import Follower
-from rayfl.runs.privacy_record import PRIVACY_FILE, PrivacyRecords
+from rayfl.runs.privacy_record import PrivacyRecords
 from rayfl.runs.records import Records
 from rayfl.runs.status import MODEL, Status
 from rayfl.wording import one_line

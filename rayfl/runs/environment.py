@@ -23,17 +23,21 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.store import ShardStore
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
+from rayfl.runs.archive import GridPlace
 
 PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
 
-def describe_environment(job: RunPlan, backend: str, hosts: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def describe_environment(
+    job: RunPlan, backend: str, hosts: Sequence[Mapping[str, str]], place: GridPlace | None = None
+) -> dict[str, Any]:
     """Returns everything besides the scenario that a result can depend on, and where it was computed.
 
     Args:
         job: The run.
         backend: `ray` or `inline`.
         hosts: For each host its node, its device, and the PyTorch facts on which the last bits depend.
+        place: Its place in a grid.
     """
     workload = job.result
     store, provenance = workload.store, workload.store.provenance
@@ -62,6 +66,7 @@ def describe_environment(job: RunPlan, backend: str, hosts: Sequence[Mapping[str
         "start": None if job.origin is None else dict(job.origin),
         "task": {"name": workload.task.name, "outputs": workload.num_outputs},
         "headline": asdict(job.headline),
+        "place": None if place is None else place._asdict(),
         "model": _model(workload),
         "phases": _phases(job),
     }

@@ -17,6 +17,8 @@ from rayfl.errors import ResourceError
 METRICS_FILE = "metrics.jsonl"
 ENVIRONMENT_FILE = "environment.json"
 SCENARIO_FILE = "scenario.toml"
+CLIENTS_FILE = "clients.parquet"
+PRIVACY_FILE = "privacy.json"
 
 CLIENT_PARTS = ".clients.parquet.*.*"
 """Parts of clients.parquet, merged at the end."""
@@ -63,18 +65,6 @@ def check_holds_no_run(folder: Path) -> None:
         raise ResourceError(f"'{folder}' already has the records of a run: remove them, or choose another folder")
 
 
-def scenario_of(folder: Path) -> Path:
-    """The file with the resolved scenario of the run in a folder.
-
-    Raises:
-        ResourceError: The folder has no run.
-    """
-    path = folder / SCENARIO_FILE
-    if not path.is_file():
-        raise no_run_in(folder)
-    return path
-
-
 def no_run_in(place: object) -> ResourceError:
     """The error for a place without a run."""
     return ResourceError(f"'{place}' has no run to resume: there is no {SCENARIO_FILE}")
@@ -104,7 +94,8 @@ FILES: Mapping[str, str] = {
     "clients.parquet": "Scores and reported scalars of single clients, if the scenario asks for either.",
     "privacy.json": "In runs with `local.dp` or `phases.N.dp`: the guarantee, and epsilon so far.",
     "model.safetensors": "The final model, or the model of the last committed round, under PyTorch's names.",
-    "environment.json": "Versions, devices, worker processes, digests of the data and of your code, and the seed.",
+    "environment.json": "Versions, devices, worker processes, digests of the data and of your code, the seed, the "
+    "place in a grid, and the metric that ranks rounds.",
     "curves.png": "Learning curves with the phases marked.",
     "report.html": "The page that `rayfl report` writes.",
     "checkpoints/": "Checkpoints to resume from.",

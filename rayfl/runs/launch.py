@@ -23,9 +23,10 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Session
 from rayfl.engine.plan.headline import headline_label
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import ScenarioError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.announcement import announce
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.centralised import centralised
 from rayfl.runs.changes import check_something_left
 from rayfl.runs.checkpoints import Checkpoints
@@ -207,9 +208,9 @@ def _carried_out(
         announce(console, job, model)
         if launch.folder:
             stack.enter_context(old.kept_until(has_committed, say))
-        reopened = (
-            reopen(launch.folder, job, console, launch.mirror) if launch.folder and launch.options.resume else None
-        )
+        resumed = launch.folder if launch.options.resume else None
+        place = launch.options.place or (_recorded_place(resumed) if resumed else None)
+        reopened = reopen(resumed, job, console, launch.mirror) if resumed else None
         if reopened:
             records = stack.enter_context(reopened.records)
         elif launch.folder:
@@ -226,7 +227,7 @@ def _carried_out(
         stack.enter_context(run)
         runs.append(run)
         opened = _session(job, launch, records.folder, run.status)
-        run.connect(opened, launch.options.backend, reopened.restore if reopened else None)
+        run.connect(opened, launch.options.backend, reopened.restore if reopened else None, place)
         for _ in run.follow(check):
             pass
         metrics, state = run.finish()
@@ -236,6 +237,14 @@ def _carried_out(
     draw(metrics, job, records.folder / "curves.png", console)
     run.summarize()
     return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
+
+
+def _recorded_place(folder: Path) -> GridPlace | None:
+    """The recorded place of a run that is resumed; None if the file is damaged, which `reopen` says."""
+    try:
+        return RunArchive(folder).place
+    except ResourceError:
+        return None
 
 
 def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, prepared: Prepared) -> RunPlan:
@@ -252,7 +261,13 @@ def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, p
         before = before.model_copy(update={"module_folders": tuple(folders)})
         where = {"begin": None, "resume": None, how: kept}
         options = replace(
-            launch.options, folder=where["begin"], resume=where["resume"], callbacks=(), centralise=False, more=0
+            launch.options,
+            folder=where["begin"],
+            resume=where["resume"],
+            callbacks=(),
+            centralise=False,
+            more=0,
+            place=None,
         )
         carry_out(before, replace(launch, options=options, for_itself=False, mirror=None), console, prepared)
 

@@ -9,9 +9,14 @@ from pathlib import Path
 
 from rayfl.errors import ResourceError
 from rayfl.privacy.release_ledger import LEDGER_FILE
-from rayfl.runs.folder import CLIENT_PARTS, ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
-from rayfl.runs.privacy_record import PRIVACY_FILE
-from rayfl.runs.records import CLIENTS_FILE
+from rayfl.runs.folder import (
+    CLIENT_PARTS,
+    CLIENTS_FILE,
+    ENVIRONMENT_FILE,
+    METRICS_FILE,
+    PRIVACY_FILE,
+    SCENARIO_FILE,
+)
 from rayfl.runs.run_lock import HeldError
 from rayfl.runs.status import STATUS
 

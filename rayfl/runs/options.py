@@ -11,6 +11,7 @@ from rayfl.remote_folder import RemoteFolder, local, located
 
 if TYPE_CHECKING:
     from rayfl.callbacks.callback import Given
+    from rayfl.runs.archive import GridPlace
     from rayfl.runs.centralised import Centralise
 
 Backend = Literal["ray", "inline"]
@@ -23,7 +24,7 @@ DATA = "but rayfl reads it from the disk of this machine: use a folder"
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """How a run is started; `rayfl.run` explains each option.
+    """How a run is started; `rayfl.run` explains each option, except `place`, the run's place in a grid.
 
     Raises:
         ScenarioError: The backend is unknown, or an option has no effect beside the others.
@@ -39,6 +40,7 @@ class RunOptions:
     centralise: Centralise = False
     resume: str | Path | None = None
     more: int = 0
+    place: GridPlace | None = None
 
     def __post_init__(self) -> None:
         if self.backend not in ("ray", "inline"):

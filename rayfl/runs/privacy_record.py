@@ -20,10 +20,9 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError
 from rayfl.privacy.release_ledger import ChargedRound, Charges, ReleaseLedger
 from rayfl.runs.epsilon import ClientPrivacy, SamplePrivacy, beside
+from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.records import Records
 from rayfl.runs.status import Stop
-
-PRIVACY_FILE = "privacy.json"
 
 
 class PrivacyRecords:

@@ -22,12 +22,18 @@ from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import plain_round, round_from
 from rayfl.errors import CheckpointError, ResourceError
 from rayfl.models.model_file import write_model
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.client_records import ClientRecords
-from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_holds_no_run, new_folder
-from rayfl.runs.metrics_file import MetricsFile, read_metrics
+from rayfl.runs.folder import (
+    CLIENTS_FILE,
+    ENVIRONMENT_FILE,
+    METRICS_FILE,
+    SCENARIO_FILE,
+    check_holds_no_run,
+    new_folder,
+)
+from rayfl.runs.metrics_file import MetricsFile
 from rayfl.runs.status import MODEL
-
-CLIENTS_FILE = "clients.parquet"
 
 ROUNDS_HELD = 4096
 """Most committed rounds that wait for their evaluation."""
@@ -216,8 +222,8 @@ class Records:
             self._clients.add_epsilons(phase, round, epsilons)
 
     def metrics_table(self) -> pa.Table:
-        """Returns the metrics so far; see `read_metrics`."""
-        return read_metrics(self.folder)
+        """Returns the metrics so far; see `RunArchive.metrics`."""
+        return RunArchive(self.folder).metrics
 
     def _add_metrics(self, done: RoundDone, evaluated: Evaluated) -> None:
         row = metrics_row(done, evaluated)

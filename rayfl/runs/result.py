@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfl.config.scenario import Scenario
-from rayfl.runs.folder import ENVIRONMENT_FILE
+from rayfl.errors import RayflError
+from rayfl.runs.archive import RunArchive
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,10 +94,7 @@ class Result:
 
     def _headline(self) -> Headline | None:
         """The metric that ranks rounds, from the records; None if they are gone."""
-        from rayfl.engine.plan.headline import Headline
-
         try:
-            environment = json.loads((self.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
-            return Headline.from_record(environment["headline"])
-        except (OSError, ValueError, KeyError, TypeError):  # a missing folder must not prevent printing a result
+            return RunArchive(self.directory).headline
+        except RayflError:  # a missing folder must not prevent printing a result
             return None

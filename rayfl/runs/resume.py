@@ -22,10 +22,10 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.privacy.release_ledger import LEDGER_FILE, ReleaseLedger
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.changes import check_same_run
 from rayfl.runs.checkpoints import Checkpoint, Checkpoints
 from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
-from rayfl.runs.metrics_file import read_rows
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.records import Records
 from rayfl.runs.run_lock import release_stale
@@ -152,12 +152,15 @@ def run_in_place(
 
     Raises:
         HeldError: Another process on this machine, such as `rayfl resume`, works in the folder.
+        EarlierFormatError: The run that has begun there is of an earlier version.
     """
     release_stale(folder)
     charged = (folder / LEDGER_FILE).exists()
     begun = same and (folder / SCENARIO_FILE).exists()
     if begun and _is_done(folder, say):
         return  # killed before the caller noted it
+    if begun:
+        RunArchive(folder).check_format()
     if not begun or not (charged or Checkpoints(folder, 1).any()):
         if begun:
             say("the run starts over: it was stopped before its first checkpoint")
@@ -185,7 +188,7 @@ def _is_done(folder: Path, say: Callable[[str], None]) -> bool:
     """Whether a run finished and left its records."""
     status = readable_status(folder, say)
     try:
-        return status is not None and status["status"] == "finished" and bool(read_rows(folder))
+        return status is not None and status["status"] == "finished" and bool(RunArchive(folder).rows)
     except ResourceError as error:
         say(str(error))
         return False

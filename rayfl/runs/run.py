@@ -32,6 +32,7 @@ from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.runs.announcement import announce_hosts
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.changes import plain_scenario
 from rayfl.runs.checkpoint_writer import Keeping
 from rayfl.runs.checkpoints import Checkpoints
@@ -40,7 +41,6 @@ from rayfl.runs.ending import end_callbacks, end_early
 from rayfl.runs.environment import describe_environment
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
 from rayfl.runs.follower import Follower
-from rayfl.runs.metrics_file import read_rows
 from rayfl.runs.privacy_record import PrivacyRecords, begin_to_charge
 from rayfl.runs.progress import Progress
 from rayfl.runs.records import Records
@@ -123,7 +123,7 @@ class Run:
         self._privacy = PrivacyRecords(job, records.folder)
         self._follower = Follower(
             callbacks, job.scenario, job.headlines, records.folder, console,
-            lambda: self._models.of(self._session)[1], read_rows(records.folder) if callbacks else (),
+            lambda: self._models.of(self._session)[1], RunArchive(records.folder).rows if callbacks else (),
         )  # fmt: skip
         phases, headlines = job.scenario.phases, job.headlines
         self._summary = Summary(headlines)
@@ -175,6 +175,7 @@ class Run:
         session: AbstractContextManager[Session],
         backend: str,
         restore: Callable[[Session], None] | None = None,
+        place: GridPlace | None = None,
     ) -> Session:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
@@ -182,6 +183,7 @@ class Run:
             session: A session for the run's job.
             backend: Name of the backend, for the records.
             restore: Called with the open session of a reopened run; restores a snapshot.
+            place: The run's place in a grid, for the records.
 
         Raises:
             ResourceError: The hosts cannot start, or the snapshot is of a later round than the run's state.
@@ -197,7 +199,7 @@ class Run:
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.where)
         self._records.write_scenario(self._job.scenario.to_toml())
-        self._records.write_environment(describe_environment(self._job, backend, opened.hosts))
+        self._records.write_environment(describe_environment(self._job, backend, opened.hosts, place))
         self._follower.start()
         return opened
 

@@ -18,7 +18,8 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.files import cache_folder, data_folder
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import RemoteFolder, located
-from rayfl.runs.folder import check_writable, scenario_of
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, Backend, RunOptions
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Session:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
         place = located(options.run_folder or options.out)
         if not isinstance(place, RemoteFolder):
-            begun = scenario_of(place) if options.resume else None
+            begun = RunArchive(place).scenario_to_resume() if options.resume else None
             check_writable(place)
             loaded = _loaded(scenario, overrides, quick, begun, options)
             return self._launch(loaded, options.within(place) if options.run_folder else options)
@@ -125,7 +126,7 @@ class Session:
                 working.download(place)
             elif options.folder:
                 check_holds_no_run(place)
-            begun = scenario_of(working.path) if options.resume else None
+            begun = RunArchive(working.path, str(place)).scenario_to_resume() if options.resume else None
             loaded = _loaded(scenario, overrides, quick, begun, options)
             if not options.run_folder:
                 place = new_place(place, loaded.name, bool(options.centralise))

@@ -19,9 +19,10 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import DataError, DivergenceError, ResourceError, ScenarioError
 from rayfl.files import check_regular
 from rayfl.remote_folder import RemoteFolder
-from rayfl.runs.digests import recorded
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import ENVIRONMENT_FILE
 from rayfl.runs.resume import How, move_aside, run_in_place
-from rayfl.runs.status import MODEL, STATUS, read_status, readable_status
+from rayfl.runs.status import MODEL, STATUS, readable_status
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def from_named_run(place: str) -> Source:
         return from_run(Path(place))
     remote = RemoteFolder(place)
     with tempfile.TemporaryDirectory(prefix="rayfl-start-") as folder:
-        for name in (STATUS, MODEL):
+        for name in (STATUS, ENVIRONMENT_FILE, MODEL):
             if (content := remote.read(name)) is not None:
                 Path(folder, name).write_bytes(content)
         return from_run(Path(folder), place)
@@ -95,8 +96,10 @@ def from_run(folder: Path, place: str | None = None) -> Source:
 
     Raises:
         DataError: The run does not exist or did not finish.
+        ResourceError: Its status is damaged, or its records are of an earlier format.
     """
-    where, status = f"start.run '{place or folder}'", read_status(folder)
+    archive = RunArchive(folder, place or "")
+    where, status = f"start.run '{place or folder}'", archive.status
     if status is None:
         raise DataError(f"{where}: is not the folder of a run: it has no status.json")
     if status["status"] != "finished":
@@ -104,7 +107,8 @@ def from_run(folder: Path, place: str | None = None) -> Source:
             f"{where}: the run has not finished (status.json: {status['status']}); to start from its last model, use "
             f"{'a copy of ' if place else ''}start.file = '{place or folder}/{MODEL}'"
         )
-    found = from_file(folder / MODEL)
+    archive.check_format()
+    found = from_file(archive.model)
     origin = {"kind": "run", "path": place or str(folder.absolute()), "sha256": found.origin["sha256"]}
     return Source(found.state, origin, where)
 
@@ -169,8 +173,8 @@ def run_once(
             )
         if status is None or status["status"] != "finished":
             run_in_place(kept, True, lambda how: run(kept, how), lambda: move_aside(kept), say)
-    found = from_run(kept)
-    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": recorded(kept).data}
+    found, data = from_run(kept), RunArchive(kept).data_digests
+    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": data}
     return Source(found.state, origin, f"start.scenario '{scenario.name}'")
 
 

@@ -15,7 +15,8 @@ from rayfl.backends.ray.connection import connected
 from rayfl.config.registry import nearest
 from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.files import reading
-from rayfl.runs.status import LOST, MODEL, UNDER_WAY, read_status
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.status import LOST, UNDER_WAY, read_status
 from rayfl.service.run_actor import LOG, NAMESPACE, lines_of
 
 if TYPE_CHECKING:
@@ -100,10 +101,8 @@ class Handle:
         try:
             return ray.get(self._actor.metrics.remote())
         except RayActorError:
-            from rayfl.runs.metrics_file import read_metrics
-
             self._recorded()
-            return read_metrics(self.folder)
+            return RunArchive(self.folder).metrics
 
     def stop(self) -> None:
         """Ends the run after the current round and keeps the model of that round. Returns at once.
@@ -146,8 +145,6 @@ class Handle:
         """
         from safetensors.torch import load_file
 
-        from rayfl.config.loader import load_scenario
-        from rayfl.runs.metrics_file import read_metrics
         from rayfl.runs.result import Result
 
         self.wait()
@@ -159,10 +156,10 @@ class Handle:
             )
         if status["status"] != "finished":
             raise RayflError(f"run '{self.name}' {status['status']}: {status['reason']}; see {self.folder / LOG}")
-        scenario = load_scenario(self.folder / "scenario.toml")
-        with reading(self.folder / MODEL, "as safetensors", ResourceError):
-            model = load_file(self.folder / MODEL)
-        return Result(scenario, read_metrics(self.folder), model, self.folder)
+        archive = RunArchive(self.folder)
+        with reading(archive.model, "as safetensors", ResourceError):
+            model = load_file(archive.model)
+        return Result(archive.scenario, archive.metrics, model, self.folder)
 
     def _recorded(self) -> dict[str, Any]:
         status = read_status(self.folder)

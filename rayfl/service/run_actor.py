@@ -22,6 +22,7 @@ from rayfl.console import log_console
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequested
 from rayfl.passwords import without_passwords
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.options import RunOptions
 from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
 
@@ -76,9 +77,7 @@ class RunActor:
         return self._submission.folder
 
     def metrics(self) -> pa.Table:
-        from rayfl.runs.metrics_file import read_metrics
-
-        return read_metrics(self._submission.folder)
+        return RunArchive(self._submission.folder).metrics
 
     def status(self) -> dict[str, Any] | None:
         told = read_status(self._submission.folder)

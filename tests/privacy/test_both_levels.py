@@ -22,7 +22,7 @@ import rayfl
 from rayfl.engine.events import RoundDone
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism
-from rayfl.runs.privacy_record import PRIVACY_FILE
+from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.streams import stream
 from tests.algorithms.scene import SIZES
 from tests.engine.scenes import run_on_hosts, tables

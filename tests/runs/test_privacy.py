@@ -21,7 +21,8 @@ from rayfl.engine.totals import Traffic
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.samples.statement import statement
 from rayfl.runs.announcement import privacy_lines
-from rayfl.runs.privacy_record import PRIVACY_FILE, PrivacyRecords
+from rayfl.runs.folder import PRIVACY_FILE
+from rayfl.runs.privacy_record import PrivacyRecords
 from rayfl.runs.records import Records
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples.scene import dp, job, phase, spent_in, tables

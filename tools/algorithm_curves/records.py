@@ -11,14 +11,17 @@ from rich.console import Console
 
 import rayfl
 from rayfl.durable import atomic_write, write_json
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
+from rayfl.runs.status import STATUS
 from tools.algorithm_curves.settings import SETTINGS, Curve, scenario
 
 ASKED_FILE = "asked.json"
 """The scenario without what rayfl adds to it, so that later defaults do not make a run another one."""
 
 KEPT_COLUMNS = ("phase", "round", "round_in_phase", "train_loss", "bytes", "transfers")
-KEPT_FACTS = ("data", "headline", "packages", "python")
+KEPT_FACTS = ("data", "headline", "packages", "python", "place")
+KEPT_STATUS = ("status", "rounds", "committed_rounds")
 KEPT_PACKAGES = ("rayfl", "torch", "torchvision", "numpy")
 
 
@@ -43,11 +46,13 @@ def run(curve: Curve, records: Path) -> None:
         with atomic_write(kept / METRICS_FILE) as path:
             rows = ({name: row[name] for name in columns} for row in result.metrics.to_pylist())
             path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        facts = json.loads((result.directory / ENVIRONMENT_FILE).read_text(encoding="utf-8"))
+        archive = RunArchive(result.directory)
+        facts, status = archive.environment, archive.status or {}
         for file in facts["data"]["files"]:
             file["path"] = Path(file["path"]).name  # the folder is that of one machine
         facts["packages"] = {name: facts["packages"][name] for name in KEPT_PACKAGES}
         write_json(kept / ENVIRONMENT_FILE, {name: facts[name] for name in KEPT_FACTS})
+        write_json(kept / STATUS, {name: status[name] for name in KEPT_STATUS})
         shutil.copyfile(result.directory / SCENARIO_FILE, kept / SCENARIO_FILE)
         # last: the run is kept once this is there
         write_json(kept / ASKED_FILE, scenario(curve))

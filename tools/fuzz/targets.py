@@ -36,9 +36,8 @@ from rayfl.data.sources import own_files as parquet_folder
 from rayfl.engine.state.state_store import FolderStore, Stored
 from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.files import inside, read_json_object, reading
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoints
-from rayfl.runs.digests import recorded
-from rayfl.runs.metrics_file import read_metrics
 from rayfl.runs.resolution import resolve
 from rayfl.runs.status import read_status
 from rayfl.runs.weight_sources import from_file
@@ -132,11 +131,11 @@ def _places(folder: Path) -> None:
 def _records(folder: Path) -> None:
     run = folder / "run"
     read_status(run)
-    read_metrics(run)
-    recorded(run)
+    archive = RunArchive(run)
+    _ = archive.metrics, archive.code, archive.data_digests, archive.trace_digests, archive.weights, archive.place
     FinishedRun.read("row", "column", 0, run)
     of_run = RunFolder.read(run)
-    _ = of_run.provenance, of_run.headline, of_run.clients, of_run.rounds, of_run.kept
+    _ = of_run.provenance, of_run.headline, of_run.clients, of_run.rounds, of_run.models
     version_notes([read_run(run)])
 
 

@@ -18,7 +18,6 @@ from scipy.signal import savgol_filter
 
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import DataError, ScenarioError
-from rayfl.runs.metrics_file import read_rows
 from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run
 from rayfl.studies.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_figure, tidy
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -141,7 +140,7 @@ def _cohort(run: RunFolder, round: int) -> float:
 
 
 def _evaluated(run: RunFolder) -> list[dict[str, Any]]:
-    rows = [row for row in read_rows(run.path) if row.get(run.headline.reported) is not None]
+    rows = [row for row in run.rows if row.get(run.headline.reported) is not None]
     if not rows:
         raise DataError(f"'{run.path}': metrics.jsonl has no {run.headline.reported_words}; it was never evaluated")
     return rows

@@ -91,7 +91,7 @@ class Landscape(Analysis):
             raise ScenarioError("models: equal models define no plane; name each model once")
         for run in runs:
             if self.mode == "trajectory":
-                if len(run.kept) < 3:
+                if len(run.models) < 3:
                     run.check_kept(range(1, run.rounds + 1))
                     raise ScenarioError(f"'{run.path}': a trajectory requires at least 3 kept models")
             else:
@@ -218,7 +218,7 @@ def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Pan
         return _around(analysis, analysis.models[number % len(analysis.models)], runs[0])
     names = names_of([run.folder for run in runs])
     if analysis.mode == "trajectory":
-        rounds = sorted({0, *runs[0].folder.kept})
+        rounds = sorted({0, *runs[0].folder.models})
         vectors = _alike([(f"round {round}", runs[0], round) for round in rounds])
     else:
         vectors = _alike(

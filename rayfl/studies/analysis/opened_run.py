@@ -52,8 +52,8 @@ class OpenedRun:
         model = flat_model(self.job.scenario, workload)
         if round:
             self.folder.check_kept([round])
-            with reading(self.folder.kept[round], "as the model of the run"):
-                model.load_state_dict(safetensors.torch.load_file(self.folder.kept[round]))
+            with reading(self.folder.models[round], "as the model of the run"):
+                model.load_state_dict(safetensors.torch.load_file(self.folder.models[round]))
         built = model.initial_discrete()
         if changed := [name for name, value in model.discrete().items() if not torch.equal(value, built[name])]:
             raise ScenarioError(
@@ -77,13 +77,13 @@ def open_run(path: Path, data_dir: Path) -> OpenedRun:
     """
     folder = RunFolder.read(path)
     job, model = prepare(folder.scenario, data_dir)
-    digest, before = job.result.store.provenance.digest, folder.environment["data"]["digest"]
+    digest, before = job.result.store.provenance.digest, folder.provenance.digest
     if digest != before:
         raise DataError(
             f"'{path}': the data has changed since the run (digest {digest[:12]}, before {str(before)[:12]}); use "
             "--data-dir with the folder of the original data"
         )
-    if changed := changed_code(folder.environment.get("code") or {}, job.code):
+    if changed := changed_code(folder.code, job.code):
         raise DataError(
             f"'{path}': code has changed since the run: {', '.join(changed)}; restore it to analyse the run"
         )

@@ -60,7 +60,7 @@ class Probe(Analysis):
         return [
             Unit(number, f"run{number}-round{round}", (round, len(runs) - 1))
             for number, run in enumerate(runs)
-            for round in sorted({0, *run.kept} & set(self.rounds or {0, *run.kept}))
+            for round in sorted({0, *run.models} & set(self.rounds or {0, *run.models}))
         ]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:

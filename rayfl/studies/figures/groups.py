@@ -12,8 +12,9 @@ from typing import Any, Literal, Protocol, get_args
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.errors import DataError, ScenarioError
+from rayfl.runs.archive import RunArchive
 from rayfl.studies.figures.recorded_grid import is_grid, read_grid
-from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, is_run, read_run
+from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, read_run
 from rayfl.studies.grid.differences import leaves
 
 _NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed")
@@ -173,7 +174,7 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
     notes: list[str] = []
     for source in given:
         folder = Path(source) if isinstance(source, str | Path) else source.directory
-        if is_run(folder):
+        if RunArchive(folder).has_begun:
             found = [read_run(folder)]
         elif is_grid(folder):
             grid = read_grid(folder)

@@ -1,4 +1,4 @@
-"""The records of a finished run, by column. Loads no PyTorch, and also reads records of older versions.
+"""The records of a finished run, by column. Loads no PyTorch.
 
 And its client updates up to each evaluated round, computed from its scenario.
 """
@@ -6,7 +6,6 @@ And its client updates up to each evaluated round, computed from its scenario.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,22 +14,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rayfl.config.loader import read_toml
 from rayfl.engine.plan.headline import Headline
 from rayfl.engine.plan.rounds import PhaseSpan, phase_spans
 from rayfl.errors import DataError
 from rayfl.files import reading
-from rayfl.runs.digests import read_environment
-from rayfl.runs.folder import METRICS_FILE, SCENARIO_FILE
-from rayfl.runs.metrics_file import read_rows
-from rayfl.runs.status import read_status
-from rayfl.studies.grid.schema import folder_name
+from rayfl.runs.archive import GridPlace, RunArchive
+from rayfl.runs.folder import METRICS_FILE
+from rayfl.runs.status import STATUS, UNDER_WAY
 
 NO_METRICS = ("phase", "round", "round_in_phase")
 """Columns of metrics.jsonl that identify a row."""
-
-_PLACE = re.compile(r"(.*) / ((?:(?! / ).)+) / seed \d+(?: / task \d+)?")
-"""The title of a cell of a grid, up to its row, and its column."""
 
 
 class DataNote(NamedTuple):
@@ -38,7 +31,7 @@ class DataNote(NamedTuple):
 
     Attributes:
         name: Of the data set.
-        source: `files`, `generated` or `arrays`; empty where old records do not say.
+        source: `files`, `generated` or `arrays`; empty in records kept in the repository that do not say.
     """
 
     name: str
@@ -73,7 +66,7 @@ class RecordedRun:
         phases: In order; those whose rounds the records cannot tell are left out.
         data: Its data.
         scenario: Tables of its scenario.toml; empty where only its rounds were kept.
-        environment: Its environment.json; empty where there is none.
+        environment: Its environment.json; empty where only its rounds were kept.
     """
 
     where: str
@@ -109,59 +102,51 @@ class RecordedRun:
         return found
 
 
-def is_run(folder: Path) -> bool:
-    """Whether a run has begun in a folder."""
-    return (folder / SCENARIO_FILE).is_file() or (folder / METRICS_FILE).is_file()
-
-
-def read_run(folder: Path, labels: tuple[str, str, str] | None = None) -> RecordedRun:
+def read_run(folder: Path, place: GridPlace | None = None) -> RecordedRun:
     """Reads a run's folder.
 
     Args:
         folder: The run's; in a grid, or not.
-        labels: Title of its grid, row and column, where they are known; else they come from the scenario's title.
+        place: The place that its grid gives it now; by default the one that it recorded.
 
     Raises:
         DataError: The folder holds no run, the run has not finished, or it has no evaluated round.
-        ResourceError: Its records are damaged.
+        ResourceError: Its records are damaged, or of an earlier format.
     """
-    if not is_run(folder):
+    archive = RunArchive(folder)
+    if not archive.has_begun:
         raise DataError(f"'{folder}' is not the folder of a run: it has no {METRICS_FILE}; name a folder below runs/")
-    status = read_status(folder)  # older records have none
-    if status is not None and status["status"] != "finished":
-        todo = "wait until it has" if status["status"] in ("running", "waiting") else f"go on: rayfl resume {folder}"
-        raise DataError(f"'{folder}': the run has not finished ({status['status']}); {todo}")
-    return read_so_far(folder, labels)
+    archive.check_format()
+    if archive.status is None:
+        raise DataError(f"'{folder}' is not the folder of a run: it has no {STATUS}; name a folder below runs/")
+    if (status := archive.status["status"]) != "finished":
+        todo = "wait until it has" if status in UNDER_WAY else f"go on: rayfl resume {folder}"
+        raise DataError(f"'{folder}': the run has not finished ({status}); {todo}")
+    return read_so_far(archive, place)
 
 
-def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> RecordedRun:
+def read_so_far(archive: RunArchive, place: GridPlace | None = None) -> RecordedRun:
     """Reads what a run has recorded up to now, whether it has finished or not; see `read_run`.
 
     Raises:
         DataError: The run has no evaluated round.
-        ResourceError: Its records are damaged.
+        ResourceError: Its records are damaged, or of an earlier format.
     """
-    scenario = dict(read_toml(folder / SCENARIO_FILE))
-    environment = read_environment(folder)
+    folder, scenario = archive.path, archive.tables
     with reading(folder / METRICS_FILE, "as the metrics of a run"):
-        rows = sorted(read_rows(folder), key=lambda row: int(row["round"]))
+        rows = sorted(archive.rows, key=lambda row: int(row["round"]))
     if not rows:
         raise DataError(f"'{folder}': {METRICS_FILE} has no evaluated round, so there is nothing to draw or compare")
+    environment = archive.environment
     with reading(folder, "as the records of a finished run"):
-        grid, row, column = labels or labels_of(folder, scenario)
-        data = environment.get("data", {})
+        title = str(scenario.get("title") or scenario.get("name", "run"))
         return from_rows(
             str(folder),
-            (grid, row, column),
-            int(scenario.get("seed", 0)),
-            task_of(folder),
+            place or archive.place or GridPlace("", title, "", int(scenario["seed"])),
             rows,
-            Headline.from_record(environment["headline"]) if "headline" in environment else guessed_headline(rows),
-            phases=phase_spans(
-                (phase["name"], phase.get("schedule", "parallel"), phase["rounds"])
-                for phase in scenario.get("phases", [])
-            ),
-            data=DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", "")),
+            archive.headline,
+            phases=phase_spans((phase["name"], phase["schedule"], phase["rounds"]) for phase in scenario["phases"]),
+            data=DataNote(environment["data"]["name"], environment["data"]["source"]),
             scenario=scenario,
             environment=environment,
         )
@@ -169,9 +154,7 @@ def read_so_far(folder: Path, labels: tuple[str, str, str] | None = None) -> Rec
 
 def from_rows(
     where: str,
-    labels: tuple[str, str, str],
-    seed: int,
-    task: int | None,
+    place: GridPlace,
     rows: Sequence[Mapping[str, Any]],
     headline: Headline,
     phases: tuple[PhaseSpan, ...],
@@ -179,17 +162,19 @@ def from_rows(
     scenario: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
 ) -> RecordedRun:
-    """Builds a run from its rows of metrics, sorted by round; for the rest see `RecordedRun`."""
+    """Builds a run from its rows of metrics, sorted by round; for the rest see `RecordedRun`.
+
+    Outside a grid, the row of the place is the run's title, and that of the grid and the column are empty.
+    """
     names = dict.fromkeys(name for row in rows for name in row if name not in NO_METRICS)
     columns = {name: np.array([_number(row.get(name)) for row in rows], np.float64) for name in names}
-    grid, row, column = labels
     return RecordedRun(
         where,
-        row,
-        column,
-        grid,
-        seed,
-        task,
+        place.row,
+        place.column,
+        place.title,
+        place.seed,
+        place.task,
         np.array([row["round"] for row in rows], np.int64),
         tuple(str(row.get("phase", "")) for row in rows),
         columns,
@@ -199,36 +184,6 @@ def from_rows(
         scenario or {},
         environment or {},
     )
-
-
-def guessed_headline(rows: Sequence[Mapping[str, Any]]) -> Headline:
-    """The headline metric of old records, which do not name it: accuracy, else the loss."""
-    if any("test_accuracy" in row for row in rows):
-        return Headline()
-    return Headline("loss", higher_is_better=False, is_share=False)
-
-
-def labels_of(folder: Path, scenario: Mapping[str, Any]) -> tuple[str, str, str]:
-    """Title of the grid, row and column of a run, from its title `GRID: ROW / COLUMN / seed 0`.
-
-    Outside a grid, the row is the run's title, and the others are empty.
-    """
-    title = str(scenario.get("title") or scenario.get("name", "run"))
-    if not (place := _PLACE.fullmatch(title)):
-        return "", title, ""
-    before, column = place.groups()
-    named = {part.casefold() for part in folder.absolute().parts[-4:-2]}
-    cuts = [cut.end() for cut in re.finditer(": ", before)]
-    # a title and a label may both hold a colon; the folder is named after the label
-    fitting = [cut for cut in cuts if folder_name(before[cut:]).casefold() in named]
-    cut = (fitting or cuts[-1:] or [0])[0]
-    return before[:cut].removesuffix(": "), before[cut:], column
-
-
-def task_of(folder: Path) -> int | None:
-    """The task in the name of a run's folder; None if it has none."""
-    number = folder.name.removeprefix("task_")
-    return int(number) if number != folder.name and number.isdecimal() else None
 
 
 def _number(value: object) -> float:
@@ -267,7 +222,7 @@ def _sizes(phase: Mapping[str, Any], clients: int | None) -> np.ndarray | None:
     rounds, cohort = phase["rounds"], phase.get("cohort")
     if phase.get("local", {}).get("dp", {}).get("max_epsilon") is not None:
         return None
-    if phase.get("schedule", "parallel") not in ("parallel", "relay") or phase.get("over_selection", 1) != 1:
+    if phase["schedule"] not in ("parallel", "relay") or phase.get("over_selection", 1) != 1:
         return None
     match cohort:
         case int(size) | {"by_size": int(size)}:

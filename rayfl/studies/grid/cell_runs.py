@@ -23,10 +23,11 @@ from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError
 from rayfl.passwords import without_passwords
 from rayfl.privacy.release_ledger import LEDGER_FILE
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.options import RunOptions
 from rayfl.runs.start_chain import Starting, starts_of
 from rayfl.runs.status import Status, readable_status
-from rayfl.studies.grid.cells import MARKER, Cell, device_of_hosts
+from rayfl.studies.grid.cells import MARKER, Cell
 from rayfl.wording import one_line
 
 BEGUN = "begun.json"
@@ -196,8 +197,9 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
     # only a folder that the user named must exist, and the command line has checked it
     given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
 
-    def carry_out(how: How) -> None:
-        options = RunOptions(backend="inline", data_dir=given, starts=cell.starts)
+    def run(how: How) -> None:
+        place = GridPlace(cell.grid, *cell.place)
+        options = RunOptions(backend="inline", data_dir=given, starts=cell.starts, place=place)
         if how == "begin":
             begin(cell)
             options = replace(options, folder=cell.folder)
@@ -213,14 +215,14 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
         (cell.folder / LOG).unlink(missing_ok=True)
     console = log_console(cell.folder / LOG)
     try:
-        run_in_place(cell.folder, same, carry_out, lambda: clear(cell, but=LOG), say)
+        run_in_place(cell.folder, same, run, lambda: clear(cell, but=LOG), say)
     except Exception as error:  # a failed cell must not stop the others
         said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
         console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
         if not isinstance(error, HeldError):
             _keep_failure(cell, error)
         return one_line(error)
-    write_json(cell.folder / MARKER, cell.identity | {"device": device_of_hosts(cell.folder)})
+    write_json(cell.folder / MARKER, cell.identity | {"device": RunArchive(cell.folder).device})
     return None
 
 

@@ -9,18 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rayfl.config.loader import Overrides, load_scenario, read_toml
+from rayfl.config.loader import Overrides
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario, Start
 from rayfl.errors import DataError, ResourceError, ScenarioError
 from rayfl.files import check_regular, read_json_object, reading
-from rayfl.runs.digests import changed_code, code_digests, recorded
-from rayfl.runs.folder import ENVIRONMENT_FILE
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.digests import changed_code, code_digests
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of, with_starts
 from rayfl.runs.status import MODEL
+from rayfl.studies.grid.archive import STARTS
 from rayfl.studies.grid.differences import differences
 from rayfl.studies.grid.results import FinishedRun
-from rayfl.studies.grid.schema import Grid, Place, folder_name, with_place
+from rayfl.studies.grid.schema import Grid, Place, with_place
 
 MARKER = "finished.json"
 
@@ -38,6 +39,7 @@ class Cell:
         weights: The sha256 of the weights, of a file or a run, at the beginning of its chain of starts; empty if there
             are none, or no longer.
         code: Current digests of the user's code in all these scenarios; see `code_digests`.
+        grid: The heading of the grid's tables.
     """
 
     place: Place
@@ -47,6 +49,7 @@ class Cell:
     starts_digest: str = ""
     weights: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
+    grid: str = ""
 
     def __str__(self) -> str:
         return str(self.place)
@@ -86,32 +89,32 @@ class Cell:
         marker = self.folder / MARKER
         if not marker.exists():
             return False
-        found = read_json_object(marker, ResourceError)
-        if found.get("digest") != self.digest and not self._holds_the_same_scenario():
-            before = read_toml(self.folder / "scenario.toml")
+        archive, found = RunArchive(self.folder), read_json_object(marker, ResourceError)
+        archive.check_format()
+        with reading(marker, error=ResourceError):
+            digest, starts, weights, device = (found[key] for key in ("digest", "starts", "weights", "device"))
+        if digest != self.digest and not self._holds_the_same_scenario(archive):
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
-                f"{differences(before, tomllib.loads(self.scenario.to_toml()))}\n"
+                f"{differences(archive.tables, tomllib.loads(self.scenario.to_toml()))}\n"
                 "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
             )
-        if found.get("starts", self.starts_digest) != self.starts_digest:
+        if starts != self.starts_digest:
             assert self.scenario.start is not None
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run that started from '{self.scenario.start.scenario}' before that "
                 "scenario was changed; choose another folder with --out, or remove that one to run it again"
             )
-        if self.weights and found.get("weights", self.weights) != self.weights:
+        if self.weights and weights != self.weights:
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run from before the weights that it starts from were changed; "
                 "restore them, choose another folder with --out, or remove that one to run it again"
             )
-        code = recorded(self.folder).code
-        if code is not None and (changed := changed_code(code, self.code)):
+        if changed := changed_code(archive.code, self.code):
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run from before your code was changed: {', '.join(changed)}; undo the "
                 "change, choose another folder with --out, or remove that one to run it again"
             )
-        device = found.get("device") or device_of_hosts(self.folder)
         if device != self.device:
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run on {device}, but cells now run on {self.device}, which does not "
@@ -120,10 +123,10 @@ class Cell:
             )
         return True
 
-    def _holds_the_same_scenario(self) -> bool:
+    def _holds_the_same_scenario(self, archive: RunArchive) -> bool:
         """Whether only the schema has changed since, such as by a new option at its default."""
         try:
-            return _digest(resolve(load_scenario(self.folder / "scenario.toml"))) == self.digest
+            return _digest(resolve(archive.scenario)) == self.digest
         except ScenarioError:
             return False
 
@@ -158,13 +161,6 @@ def _digest_of_weights(start: Start | None) -> str:
         return ""
 
 
-def device_of_hosts(folder: Path) -> str:
-    """The kind of device that a run used, from its records: `cpu` or `cuda`."""
-    path = folder / ENVIRONMENT_FILE
-    with reading(path, "as the environment of a run", ResourceError):
-        return str(read_json_object(path, ResourceError)["hosts"][0]["device"]).partition(":")[0]
-
-
 def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = False) -> list[Cell]:
     """Returns every cell that is not skipped, in the grid's order.
 
@@ -187,7 +183,7 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     digests: dict[str, tuple[str, str]] = {}
     code: dict[tuple[str, str], dict[str, str]] = {}
     for place, scenario in grid.scenarios(overrides, quick).items():
-        row, column, seed, task = place
+        row, column, *_ = place
         try:
             if (row, column) not in resolved:
                 _resolve_starts(scenario, starts)
@@ -195,14 +191,14 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
                 code[row, column] = code_digests(with_starts(resolved[row, column]))
         except ScenarioError as error:
             raise ScenarioError(f"grid '{grid.name}', {row} / {column}: {error}") from None
-        folder = out / grid.name / folder_name(row) / folder_name(column) / f"seed_{seed}"
-        folder = folder if task is None else folder / f"task_{task}"
-        title = f"{grid.title or grid.name}: {place}"
+        folder = out / grid.name / place.folder
+        title = f"{grid.heading}: {place}"
         whole = with_place(resolved[row, column], place).model_copy(update={"title": title})
         key = whole.start.model_dump_json() if whole.start else ""
         if key not in digests:
             digests[key] = _digest_of_starts(whole.start), _digest_of_weights(whole.start)
-        cells.append(Cell(place, whole, folder, out / grid.name / "starts", *digests[key], code[row, column]))
+        starts_folder, own_code = out / grid.name / STARTS, code[row, column]
+        cells.append(Cell(place, whole, folder, starts_folder, *digests[key], own_code, grid.heading))
     return cells
 
 
@@ -229,8 +225,6 @@ def check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
     """
     first: dict[str, Cell] = {}
     for cell, run in runs.items():
-        if not run.data_digests:
-            continue
         data = cell.scenario.data
         # arrays and generated data may depend on all settings
         asked = f"{data.name} {data.source} {data.options}" if run.data_of_files else _asked_for(cell.scenario)
@@ -263,7 +257,7 @@ def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], data_di
     chains = [with_starts(cell.scenario) for cell in _of_one_seed(left)]
     wanted = {_asked_for(scenario, seed=False) for chain in chains for scenario in chain}
     for cell in _of_one_seed(finished):
-        for scenario, before in zip(with_starts(cell.scenario), recorded(cell.folder).data, strict=False):
+        for scenario, before in zip(with_starts(cell.scenario), RunArchive(cell.folder).data_digests, strict=False):
             asked = _asked_for(scenario, seed=False)
             if asked not in wanted:
                 continue

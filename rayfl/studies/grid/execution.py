@@ -20,7 +20,7 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
-from rayfl.runs.digests import recorded
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, RunOptions
 from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
@@ -167,9 +167,9 @@ def _run_left(
     check_same_data(finished)
     going_on = sum(goes_on(cell) for cell in chosen if cell not in finished)
     _announce(console, grid, cells, len(finished), going_on, folder)
-    if others := {found for cell in finished if (found := recorded(cell.folder).version) not in (None, __version__)}:
+    if others := {RunArchive(cell.folder).version for cell in finished} - {__version__}:
         said = (
-            f"warning: finished runs used rayfl {', '.join(sorted(map(str, others)))}, and this is {__version__}, "
+            f"warning: finished runs used rayfl {', '.join(sorted(others))}, and this is {__version__}, "
             "whose results may differ; choose another folder with --out to run all cells with this version"
         )
         console.print(Text(said, style="yellow"), soft_wrap=True)
@@ -264,7 +264,7 @@ def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int
     interrupted = f", {going_on} to resume from a checkpoint" if going_on else ""
     size = f"{_counted(len(grid.rows), 'row')} × {_counted(len(grid.columns), 'column')}"
     lines = [
-        f"{grid.title or grid.name} (grid {grid.name})",
+        f"{grid.heading} (grid {grid.name})",
         f"cells    {size}{f', {skipped} skipped' if skipped else ''}",
         f"runs     {len(cells)}, with {each} per cell; {finished} finished already{interrupted}",
         f"records  {folder}",

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from rayfl.config.registry import nearest
 from rayfl.engine.plan.headline import Headline, unit_of
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.files import read_json_object, reading
-from rayfl.runs.folder import ENVIRONMENT_FILE
-from rayfl.runs.metrics_file import read_rows
+from rayfl.files import reading
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import readable_status
 
 TAIL = 5
@@ -41,7 +40,7 @@ class FinishedRun:
         data: Name of the data set.
         data_source: Origin of the data: `files`, `generated` or `arrays`.
         data_description: Description of the data.
-        data_digests: SHA-256 of the files that were read, or else of all samples; empty in old records.
+        data_digests: SHA-256 of the files that were read, or else of all samples.
         data_of_files: Whether files were read.
         task: Its task, None in a grid without tasks.
         figures: Figures of the grid in the last evaluated round, by column, in the units of `unit_of`.
@@ -77,15 +76,14 @@ class FinishedRun:
             ResourceError: The records are damaged.
         """
         with reading(folder, "as the records of a finished run", ResourceError):
-            return cls._read(row, column, seed, folder, task, figures)
+            return cls._read(row, column, seed, RunArchive(folder), task, figures)
 
     @classmethod
     def _read(
-        cls, row: str, column: str, seed: int, folder: Path, task: int | None, figures: Sequence[str]
+        cls, row: str, column: str, seed: int, archive: RunArchive, task: int | None, figures: Sequence[str]
     ) -> FinishedRun:
-        lines = sorted(read_rows(folder), key=lambda line: line["round"])
-        environment = read_json_object(folder / ENVIRONMENT_FILE, ResourceError)
-        data, headline = environment["data"], Headline.from_record(environment["headline"])
+        lines = sorted(archive.rows, key=lambda line: line["round"])
+        data, headline = archive.environment["data"], archive.headline
         digests = [file["sha256"] for file in data["files"]]
         ranked = [line for line in lines if headline.ranks(line["phase"])]
         best = headline.best([_number(line[headline.column]) for line in ranked])
@@ -106,10 +104,10 @@ class FinishedRun:
             data=data["name"],
             data_source=data["source"],
             data_description=data["description"],
-            data_digests=tuple(digests or filter(None, [data.get("digest")])),
+            data_digests=tuple(digests or [data["digest"]]),
             data_of_files=bool(digests),
             task=task,
-            figures={name: _figure(lines[-1], name, headline, folder) for name in figures},
+            figures={name: _figure(lines[-1], name, headline, archive.path) for name in figures},
         )
 
     def value(self, name: str) -> float:

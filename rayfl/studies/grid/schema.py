@@ -43,6 +43,12 @@ class Place(NamedTuple):
         task = "" if self.task is None else f" / task {self.task}"
         return f"{self.row} / {self.column} / seed {self.seed}{task}"
 
+    @property
+    def folder(self) -> str:
+        """The folder of the run in that of its grid: `FedAvg/beta_0.1/seed_0`, or `.../seed_0/task_3`."""
+        task = "" if self.task is None else f"/task_{self.task}"
+        return f"{folder_name(self.row)}/{folder_name(self.column)}/seed_{self.seed}{task}"
+
 
 def with_place(scenario: Scenario, place: Place) -> Scenario:
     """The scenario with the seed and task of a place; the scenario that it starts from gets the same seed."""
@@ -187,6 +193,11 @@ class Grid(Section):
                 _check_label(column, self.columns, where, "column")
             chosen |= {(r, c) for r in self.rows for c in self.columns if row in ("*", r) and column in ("*", c)}
         return chosen
+
+    @property
+    def heading(self) -> str:
+        """Its title, or else its name."""
+        return self.title or self.name
 
     @property
     def places(self) -> list[Place]:

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from tests.callbacks.scene import tables
 from tests.runs.lifecycle.scene import SCENE
 from tests.runs.lifecycle.test_secure_runs import SAMPLES, entries, of_samples
@@ -56,7 +56,7 @@ def test_a_run_is_resumed_on_other_hosts_and_on_the_other_backend_with_the_bits_
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in RunArchive(folder).rows]
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_run_with_secure_noise_is_not_replayed_when_a_host_dies_but_resumed_an
     rayfl.run(resume=folder, backend="ray", console=quiet)
     (after,) = entries(folder)[len(begun)]
     assert entries(folder) == [*begun, [after], *range(after + 1, 5)]
-    assert [row["round"] for row in read_rows(folder)] == [1, 2, 3, 4]
+    assert [row["round"] for row in RunArchive(folder).rows] == [1, 2, 3, 4]
     samples = json.loads((folder / "privacy.json").read_text())["samples"]
     assert samples["charged_but_discarded"]["rounds"] == [round for round in begun[1:] if round > after]
     charged = [round for round in entries(folder) if isinstance(round, int)]

@@ -31,7 +31,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import MemoryStore, StateStore
 from rayfl.models.flat import FlatModel
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.preparation import prepare
 from rayfl.runs.records import Records
 from rayfl.runs.run import Run
@@ -100,7 +100,7 @@ class Followed:
     stopping: EarlyStopping
 
     def left(self) -> dict[str, Any]:
-        rows = [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(self.folder)]
+        rows = [{key: value for key, value in row.items() if key != "seconds"} for row in RunArchive(self.folder).rows]
         clients = pq.read_table(self.folder / "clients.parquet")
         return {
             "metrics": rows,
@@ -227,7 +227,7 @@ def run_scene(folder: Path, *callbacks: Callback, resume: bool = False, **change
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in row.items() if key != "seconds"} for row in read_rows(folder)]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in RunArchive(folder).rows]
 
 
 def assert_same(result: rayfl.Result, undisturbed: rayfl.Result) -> None:

@@ -18,9 +18,9 @@ from rich.console import Console
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.folder import METRICS_FILE
-from rayfl.runs.metrics_file import read_rows
 from rayfl.runs.preparation import prepare
 from rayfl.runs.records import Records
 from rayfl.runs.resume import reopen
@@ -128,7 +128,7 @@ def carried_on(folder: Path, kind: str, attempt: Attempt, moments: Moments) -> N
 def left(folder: Path) -> dict[str, Any]:
     """The files that a run leaves, without times; metrics as in the file, line by line."""
     lines = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
-    assert lines == read_rows(folder)
+    assert lines == RunArchive(folder).rows
     privacy = folder / "privacy.json"
     return {
         "metrics": [{key: value for key, value in line.items() if key != "seconds"} for line in lines],

@@ -23,7 +23,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import Terminated
 from rayfl.remote_folder import RemoteFile, RemoteFolder
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.working_folder import WorkingFolder
 from tests.callbacks.scene import PLAIN, tables
 from tests.object_store import CREDENTIALS, DENIED, FULL, ObjectStore, object_store
@@ -175,7 +175,7 @@ def test_files_that_cannot_be_published_stay_and_are_named(store: ObjectStore, w
     assert f"unpublished files of the run are in {folder}; copy them" in str(caught.value)
     assert "ACCESS_DENIED" in str(caught.value)
     assert "\n" not in str(caught.value)
-    assert len(read_rows(folder)) == 4
+    assert len(RunArchive(folder).rows) == 4
     assert (folder / "model.safetensors").is_file()
 
 
@@ -270,7 +270,7 @@ def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pyte
     uri = store.uri(f"command/{place.name}")
     assert f"records: {uri}" in capsys.readouterr().out.replace("\n", "")
     assert main(["--backend", "inline", "--resume", uri, "phases.plain.rounds=5"]) == 0
-    assert len(read_rows(place)) == 5
+    assert len(RunArchive(place).rows) == 5
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import rayfl
 from rayfl.__main__ import main
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from tests.callbacks.scene import tables
 from tests.runs.lifecycle.scene import LOCAL, NOISE
 
@@ -50,7 +50,7 @@ def run(folder: Path, rounds: int, beside: Mapping[str, Any] = MappingProxyType(
 
 
 def left(folder: Path) -> tuple[Any, ...]:
-    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in read_rows(folder)]
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in RunArchive(folder).rows]
     model = {name: array.tobytes() for name, array in load_file(folder / "model.safetensors").items()}
     private = folder / "privacy.json"
     return rows, model, json.loads(private.read_text()) if private.exists() else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -178,20 +177,20 @@ def test_what_decides_no_result_may_be_edited_and_callbacks_are_told(
     assert "warning: callbacks differ from those of the checkpoint: callbacks.0." in capsys.readouterr().out
 
 
-def test_a_checkpoint_without_its_scenario_is_resumed_and_that_is_said(
-    stopped: Path, undisturbed: rayfl.Result, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As older versions wrote them."""
-    for path in checkpoints(stopped):
-        manifest = json.loads(path.read_text())
-        content = json.loads(manifest["body"])
-        del content["records"]["scenario"]
-        body = json.dumps(content)
-        path.write_text(json.dumps(manifest | {"body": body, "digest": hashlib.sha256(body.encode()).hexdigest()}))
-    assert_same(resumed(stopped), undisturbed)
-    assert "did not record the scenario in it, so a change of scenario.toml since then would go" in (
-        capsys.readouterr().out
+def test_a_run_of_an_earlier_format_does_not_go_on(stopped: Path) -> None:
+    path = stopped / "environment.json"
+    environment = json.loads(path.read_text())
+    assert environment.pop("place", "missing") is None
+    environment["packages"]["rayfl"] = "0.0.9"
+    path.write_text(json.dumps(environment))
+    before = sorted(stopped.rglob("*"))
+    with pytest.raises(ResourceError) as caught:
+        resumed(stopped)
+    assert str(caught.value) == (
+        f"'{stopped}': rayfl 0.0.9 wrote these records in an earlier format, which this rayfl {rayfl.__version__} does "
+        "not read: use that one, or run the scenario again"
     )
+    assert sorted(stopped.rglob("*")) == before
 
 
 @pytest.mark.parametrize(("status", "environment"), [("", "\0\0"), ('{"status": 1}', "{}")], ids=["no JSON", "others"])

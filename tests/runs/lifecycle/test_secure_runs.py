@@ -23,7 +23,7 @@ from rayfl.errors import ResourceError
 from rayfl.privacy.composition import LATTICE_ORDERS
 from rayfl.privacy.release_ledger import ChargedRound, ReleaseLedger
 from rayfl.privacy.samples.rdp import orders_of
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import mark_lost
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import StopAt
@@ -153,13 +153,13 @@ def test_a_round_that_was_charged_stays_charged_though_the_process_is_killed_bef
     assert "epsilon counts all releases, including 2 discarded rounds" in said
     assert "after round 5, including 2 discarded rounds (see ledger.jsonl)" in said
     assert entries(folder) == [[0], 1, 2, 3, 4, [2], 3, 4, 5]
-    assert [row["round"] for row in read_rows(folder)] == [1, 2, 3, 4, 5]
+    assert [row["round"] for row in RunArchive(folder).rows] == [1, 2, 3, 4, 5]
     samples = privacy(folder)["samples"]
     assert samples["charged_but_discarded"]["rounds"] == [3, 4]
     expected = of_samples(Counter(dict.fromkeys(COHORT, 5 + 2)))
     assert samples["epsilon"]["maximum"] == pytest.approx(expected, rel=1e-6)
-    assert read_rows(folder)[-1]["epsilon"] == pytest.approx(expected, rel=1e-6)
-    assert read_rows(folder)[1]["epsilon"] < of_samples(Counter(dict.fromkeys(COHORT, 3)))  # of before the stop
+    assert RunArchive(folder).rows[-1]["epsilon"] == pytest.approx(expected, rel=1e-6)
+    assert RunArchive(folder).rows[1]["epsilon"] < of_samples(Counter(dict.fromkeys(COHORT, 3)))  # of before the stop
 
 
 @pytest.mark.parametrize("cohort", [{"bernoulli": 0.5}, {"explicit": [[0, 1], [0, 2], [3]]}], ids=["drawn", "known"])
@@ -175,7 +175,7 @@ def test_clients_are_charged_for_rounds_that_are_repeated(cohort: Any, tmp_path:
     clients = privacy(tmp_path)["clients"]
     assert clients["epsilon"] == pytest.approx(epsilon(LATTICE_ORDERS, (event, times)), rel=1e-6)
     assert clients["charged_but_discarded"]["rounds"] == [3]
-    assert read_rows(tmp_path)[-1]["client_epsilon"] == pytest.approx(clients["epsilon"])
+    assert RunArchive(tmp_path).rows[-1]["client_epsilon"] == pytest.approx(clients["epsilon"])
 
 
 def test_a_run_may_be_stopped_more_than_once_and_one_that_has_ended_be_extended(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_run_may_be_stopped_more_than_once_and_one_that_has_ended_be_extended(
     run(tmp_path)
     run(tmp_path, overrides={"phases.p.rounds": 6})
     assert entries(tmp_path) == [[0], 1, 2, 3, [2], 3, [2], 3, 4, 5, [5], 6]
-    assert [row["round"] for row in read_rows(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    assert [row["round"] for row in RunArchive(tmp_path).rows] == [1, 2, 3, 4, 5, 6]
     samples = privacy(tmp_path)["samples"]
     assert samples["charged_but_discarded"]["rounds"] == [3, 3]
     taken = Counter(dict.fromkeys(COHORT, 2)) + Counter({5: 2, 7: 2 + 2})
@@ -255,7 +255,7 @@ def test_a_damaged_checkpoint_and_what_records_hold_beyond_the_one_before_are_le
     (tmp_path / "checkpoints" / "states" / state).unlink()
     run(tmp_path)
     assert entries(tmp_path) == [[0], 1, 2, 3, 4, [2], 3, 4, 5]
-    assert [row["round"] for row in read_rows(tmp_path)] == [1, 2, 3, 4, 5]
+    assert [row["round"] for row in RunArchive(tmp_path).rows] == [1, 2, 3, 4, 5]
 
 
 def _missing(ledger: Path) -> None:

@@ -13,7 +13,7 @@ from rich.console import Console
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import ResourceError
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.resume import run_in_place
 from tests.callbacks.scene import PLAIN, StopAt, tables
@@ -80,7 +80,7 @@ def test_more_rounds_that_fail_before_the_first_is_committed_leave_the_finished_
 def test_the_records_of_the_earlier_attempt_end_with_the_first_round_of_the_next(finished: Path) -> None:
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(finished, Fails(name="fails", round=2), resume=finished, more=2)
-    assert [row["round"] for row in read_rows(finished)] == [1]
+    assert [row["round"] for row in RunArchive(finished).rows] == [1]
     assert not list(finished.glob(".before*"))
 
 

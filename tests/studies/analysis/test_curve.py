@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.studies.analysis.curve import first_reaching, switch_of
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import SIZES
@@ -18,7 +18,7 @@ from tests.studies.analysis.scene import analysed, build
 def test_the_curve_is_the_least_squares_polynomial_in_every_window(finished_run: RunFolder, tmp_path: Path) -> None:
     rows = analysed("curve", finished_run, out=tmp_path, window=5, order=2)
     points = [row for row in rows if row["round"] is not None]
-    values = np.array([row["test_accuracy"] for row in read_rows(finished_run.path)])
+    values = np.array([row["test_accuracy"] for row in RunArchive(finished_run.path).rows])
     assert [row["value"] for row in points] == values.tolist()
     for place in range(len(values)):
         first = min(max(place - 2, 0), len(values) - 5)  # at the ends the outermost window's polynomial goes on
@@ -39,7 +39,7 @@ def test_targets_are_reached_in_either_direction() -> None:
 
 
 def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
-    recorded = read_rows(finished_run.path)
+    recorded = RunArchive(finished_run.path).rows
     target = max(row["test_accuracy"] for row in recorded)
     first = next(row for row in recorded if row["test_accuracy"] == target)
     rows = [{"run": 0, "round": row["round"], "value": row["test_accuracy"], "bytes": row["bytes"]} for row in recorded]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,8 +56,8 @@ def test_a_run_keeps_the_models_at_the_ends_of_its_phases_which_analyses_read(
         "model.safetensors",
         "models/phase_1_cyclic.safetensors",
     ]
-    assert list(run.kept) == [2, 6]
-    for round in run.kept:
+    assert list(run.models) == [2, 6]
+    for round in run.models:
         assert np.array_equal(opened(run).vector(round), opened(finished_run).vector(round))
     assert [row["round"] for row in analysed("heterogeneity", run, samples=4)] == [0, 2, 6]
     assert analysed("landscape", run, models=["initial", 2, "final"], points=3, samples=10)
@@ -70,10 +69,10 @@ def test_of_a_phase_that_ends_early_the_last_model_is_kept(tmp_path: Path) -> No
     after = {**PLAIN["local"], "dp": dp(accountant="rdp")}
     phases = [RELAY | {"rounds": 9, "cohort": 8, "local": private}, PLAIN | {"rounds": 1, "local": after}]
     run = finished(tmp_path, named=(KEEP,), phases=phases, model={"name": "tests.algorithms.scene:TanhNet"})
-    last = max(round for round in run.kept if round < 9)
+    last = max(round for round in run.models if round < 9)
     assert last < 8
     end = load_file(run.path / "models" / "phase_1_cyclic.safetensors")
-    regular = load_file(run.kept[last])
+    regular = load_file(run.models[last])
     assert end.keys() == regular.keys()
     assert all(np.array_equal(end[name], regular[name]) for name in end)
 
@@ -88,8 +87,8 @@ def test_a_model_that_was_not_kept_is_named_with_the_command_that_keeps_it(
     rounds: list[int], every: int, finished_run: RunFolder, tmp_path: Path
 ) -> None:
     best = (Named.model_validate("best_model"),)
-    scenario = finished_run.scenario.model_copy(update={"callbacks": best})
-    run = replace(finished_run, path=ends_only(finished_run, tmp_path), scenario=scenario)
+    run = RunFolder(ends_only(finished_run, tmp_path))
+    run.scenario = finished_run.scenario.model_copy(update={"callbacks": best})
     with pytest.raises(DataError) as caught:
         run.check_kept(rounds)
     assert str(caught.value) == (

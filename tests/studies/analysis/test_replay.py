@@ -62,7 +62,8 @@ def test_questions_that_kept_models_cannot_answer_are_rejected(
     finished_run: RunFolder, phase: dict[str, Any], said: str
 ) -> None:
     changes = {"phases": [PLAIN | {"rounds": 2} | phase], "model": "tests.algorithms.scene:TanhNet"}
-    run = RunFolder(finished_run.path, Scenario.from_tables(tables(**changes)), finished_run.environment)
+    run = RunFolder(finished_run.path)
+    run.scenario = Scenario.from_tables(tables(**changes))
     with pytest.raises(ScenarioError, match=said) as caught:
         replayable_rounds(run)
     assert "\n" not in str(caught.value)
@@ -85,9 +86,9 @@ def test_rounds_that_the_run_does_not_have_are_rejected(finished_run: RunFolder)
 
 def test_another_outcome_is_told_with_what_differs(finished_run: RunFolder, tmp_path: Path) -> None:
     run = copied(finished_run, tmp_path)
-    tensors = safetensors.torch.load_file(run.kept[4])
+    tensors = safetensors.torch.load_file(run.models[4])
     tensors["second.weight"][0, 0] += 1e-6
-    safetensors.torch.save_file(tensors, run.kept[4])
+    safetensors.torch.save_file(tensors, run.models[4])
     with pytest.raises(
         DataError,
         match=r"replaying round 4 gives another model: 1 of \d+ values differ, .* in 'second.weight'",

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.studies.analysis.convex import descend
 from rayfl.studies.analysis.replay import Replay
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -28,7 +28,7 @@ def scores_by_hand(vector: np.ndarray, layout: object) -> tuple[float, float]:
 
 def test_gains_add_up_and_are_those_of_plain_computation(finished_run: RunFolder, tmp_path: Path) -> None:
     rows = analysed("gains", finished_run, out=tmp_path)
-    recorded = {row["round"]: row for row in read_rows(finished_run.path)}
+    recorded = {row["round"]: row for row in RunArchive(finished_run.path).rows}
     run = opened(finished_run)
     layout = run.workload(3).initial.layout
     assert [row["round"] for row in rows] == [3, 4, 5, 6]

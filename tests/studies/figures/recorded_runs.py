@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rayfl.runs.archive import GridPlace
+
 
 def write_run(
     folder: Path,
-    title: str,
+    title: str | GridPlace,
     seed: int,
     columns: Mapping[str, Sequence[float | None]],
     rounds: Sequence[int] = (2, 4, 6),
@@ -21,7 +23,7 @@ def write_run(
 
     Args:
         folder: The folder to make.
-        title: Of its scenario.
+        title: Of its scenario; or its place in a grid.
         seed: Its seed.
         columns: Of metrics.jsonl, a value for each evaluated round.
         rounds: The evaluated rounds.
@@ -29,8 +31,12 @@ def write_run(
         headline: The metric that ranks its rounds.
     """
     folder.mkdir(parents=True)
-    tables = "".join(f'[[phases]]\nname = "{name}"\nrounds = {count}\ncohort = 0.2\n' for name, count in phases)
-    text = f'name = "s"\ntitle = "{title}"\nseed = {seed}\n[data]\nname = "digits"\nclients = 20\n{tables}'
+    tables = "".join(
+        f'[[phases]]\nname = "{name}"\nschedule = "parallel"\nrounds = {count}\ncohort = 0.2\n'
+        for name, count in phases
+    )
+    named = title if isinstance(title, str) else f"{title.row} in {title.column}"
+    text = f'name = "s"\ntitle = "{named}"\nseed = {seed}\n[data]\nname = "digits"\nclients = 20\n{tables}'
     (folder / "scenario.toml").write_text(text, encoding="utf-8")
     lines = []
     for place, number in enumerate(rounds):
@@ -39,7 +45,9 @@ def write_run(
     (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
     higher = headline == "accuracy"
     of_headline = {"metric": headline, "higher_is_better": higher, "is_share": higher, "on": "test", "phases": []}
-    environment = {"headline": of_headline, "data": {"name": "digits", "source": "generated"}}
+    in_grid = None if isinstance(title, str) else title._asdict()
+    environment = {"place": in_grid, "headline": of_headline, "data": {"name": "digits", "source": "generated"}}
+    (folder / "status.json").write_text('{"status": "finished"}')
     (folder / "environment.json").write_text(json.dumps(environment))
     return folder
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from rayfl.engine.plan.headline import Headline
+from rayfl.runs.archive import GridPlace
 
 Columns = Mapping[str, Sequence[float | None]]
 
 
 def a_run(
     folder: Path,
-    title: str,
+    title: str | GridPlace,
     seed: int = 0,
     columns: Columns | Sequence[float] = (0.5,),
     *,
@@ -21,18 +25,27 @@ def a_run(
     environment: Mapping[str, Any] | None = None,
     phase: str = "federated",
 ) -> Path:
-    """A run that evaluated every `every` rounds; a sequence is its test accuracy."""
+    """A run that evaluated every `every` rounds; a sequence is its test accuracy.
+
+    The title may be its place in a grid. It is of generated digits and ranked by its accuracy, unless `environment`
+    says something else.
+    """
     columns = columns if isinstance(columns, Mapping) else {"test_accuracy": columns}
     folder.mkdir(parents=True)
-    (folder / "scenario.toml").write_text(f'name = "run"\ntitle = "{title}"\nseed = {seed}\n{scenario}')
+    if "[[phases]]" not in scenario:
+        scenario += f'\n[[phases]]\nname = "{phase}"\nschedule = "parallel"\nrounds = 100\n'
+    named, place = (title, None) if isinstance(title, str) else (f"{title.row} in {title.column}", title._asdict())
+    (folder / "scenario.toml").write_text(f'name = "run"\ntitle = "{named}"\nseed = {seed}\n{scenario}')
     rows = zip(*columns.values(), strict=True)
     lines = [
         {"phase": phase, "round": every * number, **dict(zip(columns, values, strict=True))}
         for number, values in enumerate(rows, start=1)
     ]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    if environment is not None:
-        (folder / "environment.json").write_text(json.dumps(environment))
+    data, headline = {"name": "digits", "source": "generated"}, asdict(Headline())
+    facts = {"place": place, "data": data, "headline": headline, **(environment or {})}
+    (folder / "environment.json").write_text(json.dumps(facts))
+    (folder / "status.json").write_text('{"status": "finished"}')
     return folder
 
 
@@ -41,6 +54,6 @@ def with_tasks(folder: Path, scores: Mapping[str, Sequence[Sequence[float]]]) ->
     for row, tasks in scores.items():
         for task, seeds in enumerate(tasks):
             for seed, value in enumerate(seeds):
-                title = f"Grid: {row} / column / seed {seed} / task {task}"
-                a_run(folder / row / "column" / f"seed_{seed}" / f"task_{task}", title, seed, [value])
+                place = GridPlace("Grid", row, "column", seed, task)
+                a_run(folder / row / "column" / f"seed_{seed}" / f"task_{task}", place, seed, [value])
     return folder

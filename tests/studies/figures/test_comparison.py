@@ -14,6 +14,7 @@ from scipy import stats
 
 import rayfl
 from rayfl.console import Bold
+from rayfl.runs.archive import GridPlace
 from tests.studies.figures.recorded_runs import write_run
 from tests.studies.figures.scene import a_run, with_tasks
 
@@ -129,7 +130,7 @@ def test_the_best_round_is_chosen_on_validation_samples_where_the_headline_is(tm
         "validation_accuracy": [0.2, 0.9, 0.4],
         "test_accuracy": [0.3, 0.5, 0.8],
     }
-    environment = {"headline": headline, "data": {"name": "mine"}}
+    environment = {"headline": headline, "data": {"name": "mine", "source": "arrays"}}
     run = a_run(tmp_path / "a", "a", 0, columns, environment=environment)
     assert row(rayfl.compare(run, at="best"), "a")["mean"] == 0.5
     columns["validation_accuracy"] = [None, None, None]
@@ -272,14 +273,15 @@ def test_a_target_of_a_loss_is_reached_from_above(tmp_path: Path) -> None:
         "a",
         0,
         {"test_loss": [3.0, 2.0, None, 0.5]},
-        environment={"headline": HEADLINE_LOSS, "data": {"name": "mine"}},
+        environment={"headline": HEADLINE_LOSS, "data": {"name": "mine", "source": "arrays"}},
     )
     assert row(rayfl.compare(run, target=1.9), "a", "test_loss")["rounds_to_target"] == 20
 
 
 def test_client_updates_are_left_out_where_the_scenario_does_not_tell(tmp_path: Path) -> None:
-    budget = "cohort = 3\n[phases.local.dp]\nnoise_multiplier = 1.0\nmax_epsilon = 2.0"
-    for number, phase in enumerate(("cohort = { bernoulli = 0.1 }", 'schedule = "asynchronous"\ncohort = 3', budget)):
+    drawn = 'schedule = "parallel"\ncohort = { bernoulli = 0.1 }'
+    budget = 'schedule = "parallel"\ncohort = 3\n[phases.local.dp]\nnoise_multiplier = 1.0\nmax_epsilon = 2.0'
+    for number, phase in enumerate((drawn, 'schedule = "asynchronous"\ncohort = 3', budget)):
         scenario = f'[[phases]]\nname = "federated"\nrounds = 20\n{phase}\n'
         comparison = rayfl.compare(a_run(tmp_path / str(number), "a", 0, [0.5], scenario=scenario), target=0.1)
         assert "client updates" not in comparison.text_tables[0].header
@@ -310,7 +312,13 @@ def test_seeds_beside_a_grid_with_tasks_are_counted_as_seeds(tmp_path: Path) -> 
 
 def test_rounds_of_other_tasks_are_left_out(tmp_path: Path) -> None:
     headline = {**HEADLINE_LOSS, "metric": "accuracy", "higher_is_better": True, "phases": ["supervised"]}
-    run = a_run(tmp_path / "a", "a", 0, [0.9, 0.4], environment={"headline": headline, "data": {"name": "mine"}})
+    run = a_run(
+        tmp_path / "a",
+        "a",
+        0,
+        [0.9, 0.4],
+        environment={"headline": headline, "data": {"name": "mine", "source": "arrays"}},
+    )
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines[1]["phase"] = "supervised"
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -328,7 +336,7 @@ def test_every_run_is_listed_if_asked_for(tmp_path: Path) -> None:
 
 def test_columns_of_a_grid_have_tables_of_their_own(tmp_path: Path) -> None:
     for method, column, value in (("A", "x", 0.1), ("B", "x", 0.2), ("A", "y", 0.9), ("B", "y", 0.6)):
-        a_run(tmp_path / method / column / "seed_0", f"Grid: {method} / {column} / seed 0", 0, [value])
+        a_run(tmp_path / method / column / "seed_0", GridPlace("Grid", method, column, 0), 0, [value])
     comparison = rayfl.compare(tmp_path)
     assert [table.caption.partition(":")[0] for table in comparison.text_tables] == ["x", "y"]
     assert [bold(comparison, place) for place in range(2)] == [
@@ -340,7 +348,7 @@ def test_columns_of_a_grid_have_tables_of_their_own(tmp_path: Path) -> None:
 
 def test_rows_of_a_grid_can_have_tables_in_which_columns_are_compared(tmp_path: Path) -> None:
     for row, column, value in (("A", "x", 0.1), ("B", "x", 0.2), ("A", "y", 0.9), ("B", "y", 0.6)):
-        a_run(tmp_path / row / column / "seed_0", f"Grid: {row} / {column} / seed 0", 0, [value])
+        a_run(tmp_path / row / column / "seed_0", GridPlace("Grid", row, column, 0), 0, [value])
     table = rayfl.compare(tmp_path, panels="rows", labels=["left", "right"]).table
     shown = table.select(["panel", "label", "reference", "difference"]).to_pylist()
     assert [(found["panel"], found["label"]) for found in shown] == [
@@ -367,7 +375,10 @@ def test_other_versions_of_the_same_code_and_data_are_listed_below_the_table(tmp
 
     def records(code: dict[str, str], digest: str, files: bool = False, seed: int = 0) -> dict[str, Any]:
         read = [{"path": "x.npz", "sha256": digest}] if files else []
-        return {"code": code, "data": {"name": "mine", "seed": seed, "files": read, "digest": digest}}
+        return {
+            "code": code,
+            "data": {"name": "mine", "source": "arrays", "seed": seed, "files": read, "digest": digest},
+        }
 
     generated = [
         ("a", records({"mine": "1", "net": "1"}, "1")),
@@ -422,7 +433,8 @@ def test_smoothing_that_changes_no_score_is_an_error(tmp_path: Path) -> None:
 def test_runs_of_one_title_are_named_by_the_settings_that_tell_them_apart(tmp_path: Path) -> None:
     def a_variant(number: int, algorithm: str, lr: float = 0.1, cohort: int = 4, momentum: float = 0.0) -> Path:
         local = f"local = {{ lr = {lr}, momentum = {momentum} }}"
-        phase = f'[[phases]]\nname = "federated"\nrounds = 5\ncohort = {cohort}\nalgorithm = {algorithm}\n{local}'
+        phase = f'[[phases]]\nname = "federated"\nschedule = "parallel"\nrounds = 5\ncohort = {cohort}\n'
+        phase += f"algorithm = {algorithm}\n{local}"
         return a_run(tmp_path / str(number), "study", scenario=f'[data]\nname = "digits"\nclients = 20\n{phase}')
 
     variants = [

@@ -11,6 +11,7 @@ import pytest
 import rayfl
 from rayfl.__main__ import main
 from rayfl.errors import RayflError
+from rayfl.runs.archive import GridPlace
 from rayfl.studies.figures.print_style import MOST_LINES, line_style
 from tests.studies.figures.recorded_runs import write_run
 from tests.studies.figures.scene import with_tasks
@@ -89,7 +90,7 @@ def test_a_phase_that_a_seed_did_not_reach_is_not_marked(tmp_path: Path) -> None
     phases = (CYCLIC, [("cyclic", 2), ("federated", 2), ("personal", 2)])
     for seed, of_seed in enumerate(phases):
         folder = tmp_path / "row" / "column" / f"seed_{seed}"
-        write_run(folder, f"G: row / column / seed {seed}", seed, columns, (1, 2, 4, 6), of_seed)
+        write_run(folder, GridPlace("G", "row", "column", seed), seed, columns, (1, 2, 4, 6), of_seed)
     axes = rayfl.plot(tmp_path).axes[0]
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
@@ -97,7 +98,10 @@ def test_a_phase_that_a_seed_did_not_reach_is_not_marked(tmp_path: Path) -> None
 def test_a_band_never_widens_an_axis_of_percent_far_past_0_or_100(tmp_path: Path) -> None:
     for seed, scores in enumerate(([0.0, 0.1, 0.99], [0.3, 0.5, 0.8])):
         write_run(
-            tmp_path / f"grid/row/column/seed_{seed}", f"G: row / column / seed {seed}", seed, {"test_accuracy": scores}
+            tmp_path / f"grid/row/column/seed_{seed}",
+            GridPlace("G", "row", "column", seed),
+            seed,
+            {"test_accuracy": scores},
         )
     low, high = rayfl.plot(tmp_path / "grid", band="interval").axes[0].get_ylim()
     assert -10 < low < 0

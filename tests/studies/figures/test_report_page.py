@@ -16,6 +16,7 @@ import pytest
 from rayfl.__main__ import main
 from rayfl.console import TextTable
 from rayfl.errors import ResourceError
+from rayfl.runs.archive import GridPlace
 from rayfl.studies.figures.groups import read
 from rayfl.studies.figures.page.report import layout, write_report
 from rayfl.studies.figures.page.sections import statistics_table
@@ -122,7 +123,7 @@ def grid(tmp_path: Path) -> Path:
         columns = {"test_accuracy": [0.1, 0.2, last], "test_accuracy_variance": [0.0, 0.01, 0.02 * (1 + seed)]}
         write_run(
             folder / folder_name(row) / folder_name("4 clients") / f"seed_{seed}",
-            f"G: {row} / 4 clients / seed {seed}",
+            GridPlace("G", row, "4 clients", seed),
             seed,
             columns,
         )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import rayfl
+from rayfl import __version__
 from rayfl.cli.grid import main
 
 DATA = """
@@ -153,12 +154,19 @@ def test_code_and_data_of_the_scenario_that_cells_start_from_count_too(
     assert "the data 'my_data:made' was changed" in capsys.readouterr().err
 
 
-def test_records_of_a_version_that_kept_no_digests_are_taken_as_they_are(finished: Path) -> None:
-    environment = finished / "runs" / "own" / "plain" / "all" / "seed_0" / "environment.json"
-    facts = json.loads(environment.read_text())
-    del facts["code"], facts["data"]["digest"]
-    environment.write_text(json.dumps(facts))
-    assert run("--only", "plain/all") == 0
+def test_a_run_of_an_earlier_format_ends_the_grid_with_one_line(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = finished / "runs" / "own" / "plain" / "all" / "seed_0"
+    facts = json.loads((folder / "environment.json").read_text())
+    del facts["place"]
+    (folder / "environment.json").write_text(json.dumps(facts))
+    capsys.readouterr()
+    assert run("--only", "plain/all") == 1
+    assert capsys.readouterr().err == (
+        f"error: '{folder}': rayfl {__version__} wrote these records in an earlier format, which this rayfl "
+        f"{__version__} does not read: use that one, or run the scenario again\n"
+    )
 
 
 def test_every_run_records_the_digests_of_the_users_modules_and_of_arrays(finished: Path) -> None:

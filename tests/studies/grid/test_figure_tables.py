@@ -54,8 +54,8 @@ def left_by_a_run(
         for number in (1, 2)
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[::-1]))
-    data = {"name": "cifar100", "source": source, "description": "CIFAR-100", "files": []}
-    (folder / "environment.json").write_text(json.dumps({"data": data, "headline": asdict(ACCURACY)}))
+    data = {"name": "cifar100", "source": source, "description": "CIFAR-100", "files": [], "digest": "d"}
+    (folder / "environment.json").write_text(json.dumps({"place": None, "data": data, "headline": asdict(ACCURACY)}))
     rows: list[dict[str, Any]] = [
         {"round": number, "client": client, "set": of, "samples": 5, "accuracy": score and score * number / 2}
         for number in (1, 2)

@@ -11,7 +11,7 @@ import pytest
 
 from rayfl.durable import write_json
 from rayfl.engine.events import Event, RoundDone
-from rayfl.runs.metrics_file import read_rows
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import Status
 from rayfl.studies.grid.cell_runs import BEGUN, LOG, run_cell
 from rayfl.studies.grid.cells import Cell, cells_of
@@ -46,7 +46,7 @@ def cell_of(folder: Path, **row: Any) -> Cell:
 
 
 def figures(cell: Cell) -> tuple[list[dict[str, Any]], bytes]:
-    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in read_rows(cell.folder)]
+    rows = [{name: value for name, value in row.items() if name != "seconds"} for row in RunArchive(cell.folder).rows]
     return rows, (cell.folder / "model.safetensors").read_bytes()
 
 

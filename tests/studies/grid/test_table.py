@@ -51,7 +51,7 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[::-1]))
     (folder / "environment.json").write_text(
-        json.dumps({"data": DATA | {"source": source}, "headline": asdict(ACCURACY)})
+        json.dumps({"place": None, "data": DATA | {"source": source}, "headline": asdict(ACCURACY)})
     )
     return folder
 

@@ -6,30 +6,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
 from rayfl import __version__
 from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import SCENARIO_FILE
-from rayfl.runs.privacy_record import PRIVACY_FILE
-from rayfl.runs.status import read_status
 from rayfl.studies.figures.groups import Recorded, read
 from rayfl.studies.figures.page.sections import (
     Page,
     Section,
     curves,
     environment_section,
-    read_privacy,
+    privacy_section,
     split_texts,
     statistics_over_clients,
     statistics_table,
 )
 from rayfl.studies.figures.quantities import default_metric
-from rayfl.studies.figures.recorded_grid import ROUNDS_FILE, TABLE_FILE, run_folders, title_of
 from rayfl.studies.figures.recorded_run import DataNote
+from rayfl.studies.grid.archive import TABLE_FILE, GridArchive
 from rayfl.studies.statistics import repetitions
 from rayfl.studies.tables import TablePage
 from rayfl.wording import duration
@@ -44,40 +41,32 @@ def grid_page(folder: Path) -> Page:
     Raises:
         DataError, ResourceError: Records are damaged.
     """
-    path = folder / TABLE_FILE
-    runs = _runs_of(path) if path.is_file() else []
-    with reading(path, "as the table of a grid"):
-        states = _states(folder, runs)
+    archive = GridArchive(folder)
+    runs = archive.table
+    with reading(folder / TABLE_FILE, "as the table of a grid"):
+        states = _states(archive)
         overall = _status(states)
-    recorded = _recorded(folder, states)
-    sections = [_results(folder), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
+    recorded = _recorded(archive, states)
+    sections = [_results(archive), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
     seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
     sections.append(environment_section([run.environment for run in recorded.runs] if recorded else [], seeds))
     sections += [_scenario(recorded, folder), _list(states)]
     notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
     notes = notes or (recorded.data if recorded else [])
     data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
-    return Page(title_of(folder), *overall, data, sections, __version__)
+    return Page(archive.title, *overall, data, sections, __version__)
 
 
-def _runs_of(path: Path) -> list[dict[str, Any]]:
-    with reading(path, "as the table of a grid"):
-        rows: list[dict[str, Any]] = pq.read_table(path).to_pylist()
-        for row in rows:
-            row["status"]  # what is no table of a grid has none
-        return rows
-
-
-def _states(folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _states(archive: GridArchive) -> list[Mapping[str, Any]]:
     """Every run that the table lists, and those whose folders say that they are under way or were interrupted."""
-    found = list(runs)
-    for path in run_folders(folder):
-        status = read_status(path)
-        state = "finished" if status is None else status["status"]
-        if runs and state in ("finished", "failed"):
+    found: list[Mapping[str, Any]] = list(archive.table)
+    for run in archive.runs:
+        run.check_format()
+        status = run.status or {"status": "without status"}
+        if archive.table and status["status"] in ("finished", "failed"):
             continue  # the table lists it
-        place = str(path.relative_to(folder))
-        found.append({"row": place, "status": state, "reason": status and status.get("reason")})
+        place = str(run.path.relative_to(archive.path))
+        found.append({"row": place, "status": status["status"], "reason": status.get("reason")})
     return found
 
 
@@ -89,18 +78,16 @@ def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} recorded runs"
 
 
-def _recorded(folder: Path, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
+def _recorded(archive: GridArchive, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
     """The rounds of finished runs; None where none has finished, or only the table was kept."""
-    kept = (folder / ROUNDS_FILE).is_file() or next(run_folders(folder), None) is not None
-    return read(folder) if kept and any(state["status"] == "finished" for state in states) else None
+    kept = archive.has_rounds or archive.runs
+    return read(archive.path) if kept and any(state["status"] == "finished" for state in states) else None
 
 
-def _results(folder: Path) -> Section:
-    page = folder / "table.md"
-    if not page.is_file():
+def _results(archive: GridArchive) -> Section:
+    if not archive.page:
         return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
-    with reading(page, "as text"):
-        found = TablePage.from_markdown(page.read_text(encoding="utf-8"))
+    found = TablePage.from_markdown(archive.page)
     # the line on the data says so already
     points = [note for note in found.notes if not note.startswith(GENERATED_DATA)]
     return Section("Results", tables=found.tables, points=points)
@@ -143,11 +130,11 @@ def _fairness(recorded: Recorded | None) -> Section:
 
 def _privacy(recorded: Recorded | None, folder: Path) -> Section:
     """The statement of the first run that has one, and the epsilon of all."""
-    paths = [Path(run.where) / PRIVACY_FILE for run in recorded.runs] if recorded else []
-    path = next((path for path in paths if path.is_file()), None)
-    if recorded is None or path is None:
+    runs = [RunArchive(Path(run.where)) for run in recorded.runs] if recorded else []
+    run = next((run for run in runs if run.privacy is not None), None)
+    if recorded is None or run is None:
         return Section("Privacy", ["No run in this folder states a privacy guarantee."])
-    found = read_privacy(path)
+    found = privacy_section(run)
     tables = list(found.tables)
     for column in ("epsilon", "client_epsilon"):
         private = Recorded(
@@ -155,7 +142,7 @@ def _privacy(recorded: Recorded | None, folder: Path) -> Section:
         )
         if private.groups:
             tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
-    texts = [f"This is the statement of one run, {_within(path, folder)}.", *found.texts]
+    texts = [f"This is the statement of one run, {_within(run.path, folder)}.", *found.texts]
     return Section(found.title, texts, found.pictures, tables, found.points)
 
 
@@ -168,14 +155,14 @@ def _scenario(recorded: Recorded | None, folder: Path) -> Section:
         text = path.read_text(encoding="utf-8")
     return Section(
         "Scenario",
-        [f"This is the scenario of one run, {_within(path, folder)}."],
+        [f"This is the scenario of one run, {_within(path.parent, folder)}."],
         code=text,
     )
 
 
 def _within(path: Path, folder: Path) -> str:
-    """The folder of a file of a run, as seen from the grid's folder."""
-    return path.parent.relative_to(folder).as_posix()
+    """The folder of a run, as seen from the grid's folder."""
+    return path.relative_to(folder).as_posix()
 
 
 def _list(states: Sequence[Mapping[str, Any]]) -> Section:

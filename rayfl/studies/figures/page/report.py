@@ -13,11 +13,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rayfl.console import TextTable
 from rayfl.durable import atomic_write
 from rayfl.errors import DataError, ResourceError
+from rayfl.runs.archive import RunArchive
 from rayfl.studies.figures.page.grid_page import grid_page
 from rayfl.studies.figures.page.run_page import run_page
 from rayfl.studies.figures.page.sections import Page
 from rayfl.studies.figures.recorded_grid import is_grid
-from rayfl.studies.figures.recorded_run import is_run
 
 PROSE = 48
 """A column whose longest text has more characters than these is prose, which wraps."""
@@ -71,7 +71,7 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
         DataError: The folder holds neither a run nor a grid.
         ResourceError: Records are damaged, or the file cannot be written.
     """
-    if is_run(folder):
+    if RunArchive(folder).has_begun:
         page = run_page(folder)
     elif is_grid(folder):
         page = grid_page(folder)

@@ -8,18 +8,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from rayfl import __version__
-from rayfl.config.loader import read_toml
 from rayfl.console import TextTable
 from rayfl.files import reading
-from rayfl.runs.digests import read_environment
-from rayfl.runs.folder import SCENARIO_FILE
-from rayfl.runs.metrics_file import read_rows
-from rayfl.runs.privacy_record import PRIVACY_FILE
-from rayfl.runs.records import CLIENTS_FILE
-from rayfl.runs.status import STATUS, read_status
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import CLIENTS_FILE, ENVIRONMENT_FILE, SCENARIO_FILE
+from rayfl.runs.status import STATUS
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.page.sections import (
     Page,
@@ -28,7 +23,7 @@ from rayfl.studies.figures.page.sections import (
     curves,
     environment_section,
     histogram,
-    read_privacy,
+    privacy_section,
     shown,
     split_texts,
     statistics_over_clients,
@@ -46,15 +41,17 @@ def run_page(folder: Path) -> Page:
         DataError: Its scenario is damaged.
         ResourceError: Other records are damaged.
     """
-    scenario = read_toml(folder / SCENARIO_FILE)
-    environment = read_environment(folder)
-    run = read_so_far(folder) if read_rows(folder) else None
-    status = read_status(folder) or {"status": "finished" if run else "incomplete"}
-    scores = _client_scores(folder)
-    data = environment.get("data", {})
-    note = DataNote(data.get("name", scenario.get("data", {}).get("name", "data")), data.get("source", ""))
+    archive = RunArchive(folder)
+    scenario = archive.tables
+    # it is written once the workers are ready
+    environment = archive.environment if (folder / ENVIRONMENT_FILE).exists() else {}
+    run = read_so_far(archive) if archive.rows else None
+    status = archive.status or {"status": "incomplete"}
+    scores = _client_scores(archive)
+    data = environment.get("data") or {"name": scenario["data"]["name"], "source": ""}
+    note = DataNote(data["name"], data["source"])
     sections = [_results(run), *_curves(run), _split(scenario, environment, scores), _fairness(run, scores)]
-    sections.append(_privacy(folder, run, scenario))
+    sections.append(_privacy(archive, run))
     sections.append(environment_section([environment], [int(scenario.get("seed", 0))]))
     text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
     sections.append(Section("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text))
@@ -120,13 +117,12 @@ def _alone(run: RecordedRun) -> Recorded:
     return Recorded((Group(run.row, "", (run,)),))
 
 
-def _client_scores(folder: Path) -> list[dict[str, Any]]:
+def _client_scores(archive: RunArchive) -> list[dict[str, Any]]:
     """Rows of clients.parquet of the last round with scores; none where clients were not scored."""
-    path = folder / CLIENTS_FILE
-    if not path.is_file():
+    table = archive.scores_of_clients
+    if table is None:
         return []
-    with reading(path, "as Parquet"):
-        table = pq.read_table(path)
+    with reading(archive.path / CLIENTS_FILE, "as Parquet"):
         table = table.filter(pc.is_valid(table["set"]))
         last = pc.max(table["round"]).as_py()
         rows: list[dict[str, Any]] = [] if last is None else table.filter(pc.equal(table["round"], last)).to_pylist()
@@ -180,17 +176,17 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
     return Section("Fairness over clients", pictures=pictures, tables=tables)
 
 
-def _privacy(folder: Path, run: RecordedRun | None, scenario: Mapping[str, Any]) -> Section:
-    path = folder / PRIVACY_FILE
-    if not path.exists():
-        private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in scenario.get("phases", []))
+def _privacy(archive: RunArchive, run: RecordedRun | None) -> Section:
+    if archive.privacy is None:
+        phases = archive.tables.get("phases", [])
+        private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in phases)
         said = (
             "trains with differential privacy, but has not stated its guarantee yet"
             if private
             else "uses no differential privacy, and states no guarantee"
         )
         return Section("Privacy", [f"The run {said}."])
-    found = read_privacy(path)
+    found = privacy_section(archive)
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:
         return found

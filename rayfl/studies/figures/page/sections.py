@@ -11,7 +11,6 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import matplotlib.style
@@ -21,7 +20,9 @@ from matplotlib.ticker import MaxNLocator
 
 from rayfl.console import TextTable
 from rayfl.errors import ResourceError
-from rayfl.files import read_json_object, reading
+from rayfl.files import reading
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Recorded
 from rayfl.studies.figures.plot import figure_of
@@ -180,15 +181,14 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     return TextTable(caption, header, rows)
 
 
-def read_privacy(path: Path) -> Section:
-    """The guarantees in privacy.json, with a histogram of the clients' epsilons.
+def privacy_section(run: RunArchive) -> Section:
+    """The guarantees of a run that states one, with a histogram of the clients' epsilons.
 
     Raises:
-        ResourceError: The file is damaged.
+        ResourceError: privacy.json is damaged.
     """
-    privacy = read_json_object(path, ResourceError)
-    with reading(path, "as the privacy of a run", ResourceError):
-        return _privacy_section(privacy)
+    with reading(run.path / PRIVACY_FILE, "as the privacy of a run", ResourceError):
+        return _privacy_section(run.privacy or {})
 
 
 def _privacy_section(privacy: Mapping[str, Any]) -> Section:

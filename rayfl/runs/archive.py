@@ -1,0 +1,290 @@
+"""`RunArchive`: the records in a run's folder, as everything reads them that a run leaves. Loads no PyTorch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rayfl import __version__
+from rayfl.config.loader import load_scenario, read_toml
+from rayfl.engine.plan.headline import Headline
+from rayfl.errors import ResourceError
+from rayfl.files import read_json_object, reading
+from rayfl.runs.folder import (
+    CLIENTS_FILE,
+    ENVIRONMENT_FILE,
+    METRICS_FILE,
+    MODELS,
+    PRIVACY_FILE,
+    SCENARIO_FILE,
+    model_of_phase,
+    no_run_in,
+)
+from rayfl.runs.status import MODEL, read_status
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rayfl.config.scenario import Scenario
+
+_SHAPES: Mapping[str, type] = {
+    **dict.fromkeys(("packages", "driver", "numerics", "data", "headline", "code"), dict),
+    **dict.fromkeys(("hosts", "data.files", "traces"), list),
+    **dict.fromkeys(("data.name", "data.source", "data.description", "data.digest", "data.summary"), str),
+    **dict.fromkeys(("headline.metric", "headline.on"), str),
+}
+"""Keys of environment.json that readers look into; a copy may have a part of them."""
+
+
+class GridPlace(NamedTuple):
+    """The place of a run in a grid.
+
+    Attributes:
+        title: The heading of the grid's table.
+        row: The label of its row.
+        column: The label of its column.
+        seed: Its seed.
+        task: Its task, from 0; None in a grid without tasks.
+    """
+
+    title: str
+    row: str
+    column: str
+    seed: int
+    task: int | None = None
+
+
+class EarlierFormatError(ResourceError):
+    """The records of a run are of a format that rayfl does not read any more."""
+
+
+class RunArchive:
+    """The records of a run; each is read when it is first asked for, and a damaged one is an error that names it.
+
+    Args:
+        path: The run's folder.
+        where: The run's location for messages, if it is not the folder.
+    """
+
+    def __init__(self, path: Path, where: str = "") -> None:
+        self.path, self.where = path, where or str(path)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a run has begun in the folder."""
+        return any((self.path / name).is_file() for name in (SCENARIO_FILE, METRICS_FILE))
+
+    @cached_property
+    def status(self) -> dict[str, Any] | None:
+        """The content of status.json, None if there is none; see `read_status`.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        return read_status(self.path)
+
+    @cached_property
+    def tables(self) -> dict[str, Any]:
+        """The tables of scenario.toml, as they are written.
+
+        Raises:
+            ScenarioError: The file is missing or damaged.
+        """
+        return read_toml(self.path / SCENARIO_FILE)
+
+    @cached_property
+    def scenario(self) -> Scenario:
+        """The scenario with which the run began, with every default.
+
+        Raises:
+            ScenarioError: The file is missing or damaged.
+        """
+        return load_scenario(self.path / SCENARIO_FILE)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of metrics.jsonl so far, as they were written; none without the file.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        path = self.path / METRICS_FILE
+        if not path.exists():
+            return []
+        with reading(path, "as lines of JSON", ResourceError):
+            text = path.read_text(encoding="utf-8")
+            whole = text[: text.rfind("\n") + 1]  # a run may be writing
+            return [dict(json.loads(line)) for line in whole.split("\n")[:-1]]
+
+    @cached_property
+    def metrics(self) -> pa.Table:
+        """The metrics so far, sorted by round.
+
+        The columns are those of `METRICS`, and a float64 column for every score and every reported scalar, in the order
+        of metrics.jsonl; values that were not finite or not reported are null.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        import pyarrow as pa  # slow to load, and most readers need the rows alone
+
+        from rayfl.engine.columns import METRICS
+
+        names = dict.fromkeys(name for row in self.rows for name in row) or METRICS.names
+        known = {field.name: field.type for field in METRICS}
+        with reading(self.path / METRICS_FILE, "as metrics", ResourceError):
+            schema = pa.schema([(name, known.get(name, pa.float64())) for name in names])
+            return pa.Table.from_pylist(self.rows, schema=schema).sort_by("round")
+
+    @cached_property
+    def scores_of_clients(self) -> pa.Table | None:
+        """The content of clients.parquet; None without the file.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        import pyarrow.parquet as pq  # slow to load
+
+        path = self.path / CLIENTS_FILE
+        if not path.is_file():
+            return None
+        with reading(path, "as Parquet"):
+            return pq.read_table(path)
+
+    @cached_property
+    def privacy(self) -> dict[str, Any] | None:
+        """The guarantees of the run: the content of privacy.json; None without the file.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        path = self.path / PRIVACY_FILE
+        return read_json_object(path, ResourceError) if path.exists() else None
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """The content of environment.json.
+
+        Raises:
+            ResourceError: The file is missing or damaged.
+            EarlierFormatError: It does not have the run's place in a grid, which earlier versions did not record.
+        """
+        path = self.path / ENVIRONMENT_FILE
+        found = read_json_object(path, ResourceError)
+        with self._reading_environment():
+            if "place" not in found:
+                raise EarlierFormatError(
+                    f"'{self.where}': rayfl {found['packages']['rayfl']} wrote these records in an earlier format, "
+                    f"which this rayfl {__version__} does not read: use that one, or run the scenario again"
+                )
+            for key, kind in _SHAPES.items():
+                table, _, last = key.rpartition(".")
+                values = found.get(table, {}) if table else found
+                if last in values and not isinstance(values[last], kind):
+                    raise TypeError(f"{key} is {values[last]!r}")
+                if kind is list and not all(isinstance(item, dict) for item in values.get(last, ())):
+                    raise TypeError(f"{key} holds other values than tables")
+        return found
+
+    def check_format(self) -> None:
+        """Checks that the records are of no earlier format; a damaged environment.json does not tell.
+
+        Raises:
+            EarlierFormatError: They are.
+        """
+        try:
+            _ = self.environment
+        except EarlierFormatError:
+            raise
+        except ResourceError:
+            return
+
+    def scenario_to_resume(self) -> Path:
+        """The file with the resolved scenario.
+
+        Raises:
+            ResourceError: The folder has no run, or one whose records are of an earlier format.
+        """
+        path = self.path / SCENARIO_FILE
+        if not path.is_file():
+            raise no_run_in(self.where)
+        self.check_format()
+        return path
+
+    @property
+    def place(self) -> GridPlace | None:
+        """Its place in a grid; None outside grids."""
+        with self._reading_environment():
+            place = self.environment["place"]
+            return None if place is None else GridPlace(**place)
+
+    @property
+    def headline(self) -> Headline:
+        """The metric that ranks rounds."""
+        with self._reading_environment():
+            return Headline.from_record(self.environment["headline"])
+
+    @property
+    def version(self) -> str:
+        """The version of rayfl that wrote the records."""
+        with self._reading_environment():
+            return str(self.environment["packages"]["rayfl"])
+
+    @property
+    def device(self) -> str:
+        """The kind of device on which it ran: `cpu` or `cuda`."""
+        with self._reading_environment():
+            return str(self.environment["hosts"][0]["device"]).partition(":")[0]
+
+    @property
+    def code(self) -> Mapping[str, str]:
+        """Digests of the user's modules and versions of installed packages, including those of its starts."""
+        with self._reading_environment():
+            return dict(self.environment["code"])
+
+    @property
+    def data_digests(self) -> Sequence[str]:
+        """The digest of its data, then of the data of the scenario that it starts from, and so on."""
+        with self._reading_environment():
+            start = self.environment["start"] or {}
+            return [self.environment["data"]["digest"], *start.get("data", ())]
+
+    @property
+    def trace_digests(self) -> Sequence[str]:
+        """The digests of the files that [participation] names."""
+        with self._reading_environment():
+            return [trace["sha256"] for trace in self.environment["traces"]]
+
+    @property
+    def weights(self) -> Sequence[str]:
+        """How each phase's 4-D weights are stored."""
+        with self._reading_environment():
+            return [phase["model"]["weights"] for phase in self.environment["phases"]]
+
+    @property
+    def model(self) -> Path:
+        """The file with the final model, or the model of the last committed round."""
+        return self.path / MODEL
+
+    @cached_property
+    def models(self) -> dict[int, Path]:
+        """The models that were kept, by round: of the ends of phases, the final one, and those of `periodic_model`."""
+        phases = self.scenario.phases
+        names = [model_of_phase(number, phase.name) for number, phase in enumerate(phases)]
+        lasts = accumulate(phase.rounds for phase in phases)
+        ends = {round: self.path / name for round, name in zip(lasts, names, strict=True)}
+        if self.status:
+            ends[self.status["committed_rounds"]] = self.model
+        found = {round: file for round, file in ends.items() if round and file.is_file()}
+        regular = {int(file.stem.removeprefix("round_")): file for file in (self.path / MODELS).glob("round_*")}
+        return dict(sorted({**found, **regular}.items()))
+
+    @contextmanager
+    def _reading_environment(self) -> Iterator[None]:
+        with reading(self.path / ENVIRONMENT_FILE, "as the environment of a run", ResourceError):
+            yield
