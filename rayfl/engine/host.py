@@ -52,8 +52,7 @@ class Host:
         number = len(distinct)
         held = {key: Resident(scenario, workload, self._device, number) for key, workload in distinct.items()}
         self._residents = [held[id(workload)] for workload in workloads]
-        run.build()
-        self._plans = run.phases
+        self._plans = run.own_phases()
         self._sizes = [
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]

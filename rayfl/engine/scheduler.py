@@ -54,8 +54,7 @@ class Scheduler:
     """
 
     def __init__(self, run: RunPlan, backend: Backend) -> None:
-        run.build()
-        self._scenario, self._plans, self._backend = run.scenario, run.phases, backend
+        self._scenario, self._plans, self._backend = run.scenario, run.own_phases(), backend
         if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
             raise ResourceError(
                 f"{len(backend.hosts)} workers are too many: clients that keep state can be divided among at most "

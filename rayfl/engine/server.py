@@ -61,8 +61,7 @@ class Server:
     """
 
     def __init__(self, run: RunPlan) -> None:
-        run.build()
-        self._run, self._plans, self._models = run, run.phases, run.initial_models
+        self._run, self._plans, self._models = run, run.own_phases(), run.initial_models
         first, clients = self._models[0], self._plans[0].num_clients
         state = ServerState(
             np.array(first.vector), first.num_params, clients, layout=first.layout, discrete=first.discrete

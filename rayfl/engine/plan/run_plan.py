@@ -86,10 +86,12 @@ class RunPlan:
                     "scenarios"
                 )
 
-    def build(self) -> None:
-        """Builds the phases' components, once in each process; see `PhasePlan.build`."""
-        for plan in self.phases:
+    def own_phases(self) -> list[PhasePlan]:
+        """The phases with new components, so that host, server and scheduler share none in one process either."""
+        phases = [replace(plan) for plan in self.phases]
+        for plan in phases:
             plan.build()
+        return phases
 
     def without_data(self) -> RunPlan:
         """The plan for server and scheduler, which read neither data nor tasks of workloads."""
