@@ -238,7 +238,7 @@ def disturbed(hosts: KeptCluster, tmp_path_factory: pytest.TempPathFactory) -> D
 
 
 def test_a_run_goes_on_after_the_death_of_its_server_and_of_a_host_with_clients_states(disturbed: Disturbed) -> None:
-    assert disturbed.status["recoveries"] == 2
+    assert disturbed.status["recoveries"] in (2, 3)  # one for each, and on a busy machine sometimes one more
     assert disturbed.status["committed_rounds"] == 7
 
 
