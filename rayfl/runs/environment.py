@@ -25,7 +25,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
 from rayfl.runs.archive import GridPlace
 
-PACKAGES = ("rayfl", "torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
+PACKAGES = ("torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
 
 def describe_environment(
@@ -47,7 +47,7 @@ def describe_environment(
         "hosts": [dict(host) for host in hosts],
         "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
         "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {"rayfl": rayfl.__version__} | {name: found for name in PACKAGES if (found := _version(name))},
         "numerics": job.scenario.numerics.model_dump(mode="json"),
         "data": {
             "name": store.name,

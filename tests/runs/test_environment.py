@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+import rayfl
 from rayfl.engine.device import platform_facts
 from rayfl.engine.host import Host
 from rayfl.runs.environment import describe_environment
@@ -22,6 +23,13 @@ def test_a_host_says_what_of_pytorch_decides_its_bits() -> None:
     assert facts["hosts"] == [described]
     assert facts["numerics"]["threads"] == 1
     assert {"rayfl", "torch"} <= facts["packages"].keys()
+
+
+def test_a_checkout_that_is_not_installed_says_its_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `ray job submit --working-dir .` brings it; readers of the records ask for it."""
+    monkeypatch.setattr("rayfl.runs.environment._version", lambda package: None)
+    job = prepared()
+    assert describe_environment(job, "inline", [Host(0, job).describe()])["packages"] == {"rayfl": rayfl.__version__}
 
 
 def test_on_cuda_its_versions_and_tf32_are_said_as_well() -> None:
