@@ -28,6 +28,7 @@ from rayfl.backends.ray.connection import attached
 from rayfl.backends.ray.kept_cluster import KeptCluster, cluster_of_trials
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.session import ray_session
+from rayfl.callbacks.callback import RunSoFar
 from rayfl.cli.cluster import main
 from rayfl.engine.backend import LONGEST_CHAIN
 from rayfl.engine.events import Evaluated, Event, RoundDone
@@ -36,7 +37,7 @@ from rayfl.models.tensors import split
 from rayfl.runs.session import Session
 from tests.backends.ray.addresses import connected_cluster, loopback
 from tests.backends.ray.test_algorithms_on_ray import scenario
-from tests.backends.ray.test_deaths import Kills
+from tests.backends.ray.test_deaths import Kills, kill
 from tests.backends.ray.test_reopening import rows
 from tests.callbacks.scene import PLAIN, figures, model_of, run, same, tables
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
@@ -61,6 +62,8 @@ def cluster() -> Iterator[Cluster]:
         patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
         patch.setenv("RAY_worker_niceness", "0")  # else other tests, in another process, go first
         patch.setattr("rayfl.backends.ray.recovery.FIRST_PAUSE_S", 0.0)
+        # a host that Ray has restarted counts as another recovery if the driver happens to ask meanwhile
+        patch.setattr("rayfl.backends.ray.attempt.ASKS_EVERY_S", float("inf"))
         with connected_cluster(500, num_cpus=3, node_ip_address=HEAD, **NODE) as made:
             yield made
 
@@ -209,6 +212,23 @@ class Disturbed(NamedTuple):
     undisturbed: tuple[dict[str, torch.Tensor], list[dict[str, Any]]]
 
 
+class KillsFirst(Kills):
+    """Kills the first host, which has client 10 in rounds 5 and 6, and so a state that round 6 needs."""
+
+    _kept: Any = None
+
+    def of(self, kept: KeptCluster) -> KillsFirst:
+        self._kept = kept
+        return self
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        if self.victims.get(run.round.round) == "host":
+            kill("host", self._kept.actors._actors.hosts[0].actor)
+        else:
+            super().on_round(run)
+
+
 @pytest.fixture(scope="module")
 def disturbed(hosts: KeptCluster, tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
     folder, quiet = tmp_path_factory.mktemp("disturbed"), Console(quiet=True)
@@ -224,7 +244,7 @@ def disturbed(hosts: KeptCluster, tmp_path_factory: pytest.TempPathFactory) -> D
     (folder / "store").mkdir()
     with object_store(folder / "store") as store:
         uri, place = store.uri("run"), store.folder / "run"
-        kills = Kills(name="kills", victims={1: "server", 5: "host"})
+        kills = KillsFirst(name="kills", victims={1: "server", 5: "host"}).of(hosts)
         with pytest.raises(rayfl.RayflError) as caught:
             rayfl.run(scene, folder=uri, callbacks=[kills], console=quiet)
         status = json.loads((place / "status.json").read_text())
@@ -238,7 +258,7 @@ def disturbed(hosts: KeptCluster, tmp_path_factory: pytest.TempPathFactory) -> D
 
 
 def test_a_run_goes_on_after_the_death_of_its_server_and_of_a_host_with_clients_states(disturbed: Disturbed) -> None:
-    assert disturbed.status["recoveries"] in (2, 3)  # one for each, and on a busy machine sometimes one more
+    assert disturbed.status["recoveries"] == 2
     assert disturbed.status["committed_rounds"] == 7
 
 
