@@ -155,17 +155,16 @@ import sys
 import rayfl.runs.session, rayfl.backends.ray.kept_cluster
 assert not {{"torch", "ray", "pyarrow", "numpy"}} & set(sys.modules)
 import rayfl.backends.ray.scheduler_actor, rayfl.backends.ray.server_actor
-from rayfl.config.component import build_component
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.tasks import tasks
-from rayfl.tasks.task import Task
+from rayfl.tasks.construction import TASKS
 for name in {list(algorithms)!r}:
     phase = {{"name": "p", "rounds": 1, "cohort": 1, "algorithm": name, "transforms": ["top_k", "quantize"]}}
     scenario = Scenario.from_tables({{"data": {{"name": "femnist"}}, "model": "lenet5", "phases": [phase]}})
     plan_phases(scenario)
 for name in {list(tasks)!r}:
-    build_component(tasks, Task, name)
+    TASKS.build(name)
 assert "torch" not in sys.modules
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=PACKAGE.parent)

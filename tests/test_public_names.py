@@ -108,7 +108,7 @@ def test_messages_and_docstrings_send_users_to_public_names() -> None:
             if room in PUBLIC and name in PUBLIC[room].split():
                 assert not modules, f"{path.name} sends users to {room}{modules}.{name}; {room}.{name} is kept"
                 found.add(f"{room}.{name}")
-    assert {"rayfl.algorithms.Algorithm", "rayfl.models.Network", "rayfl.data.Dataset"} <= found
+    assert {"rayfl.tasks.Metric", "rayfl.models.Network", "rayfl.data.Dataset"} <= found
 
 
 def test_a_room_loads_neither_its_names_nor_pytorch_before_they_are_used() -> None:

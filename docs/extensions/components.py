@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +22,17 @@ from rayfl.algorithms.transforms import answer_transforms
 from rayfl.callbacks import callbacks
 from rayfl.config.registry import Registry, first_parameter
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.partition.split import GIVEN as GIVEN_TO_PARTITIONERS
-from rayfl.data.section import GIVEN_TO_SOURCES
+from rayfl.data.named_functions import SOURCES
+from rayfl.data.partition.split import PARTITIONERS
 from rayfl.engine.schedules.schedule import schedules
 from rayfl.local.optimizers import NOT_HERE, REFUSED, optimizers
-from rayfl.local.sample_weights import weightings
+from rayfl.local.sample_weights import WEIGHTINGS, weightings
 from rayfl.models import models
+from rayfl.models.construction import MODELS
 from rayfl.studies.analysis.analysis import analyses
 from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
-from rayfl.tasks.metrics.construction import GIVEN as GIVEN_TO_METRICS
+from rayfl.tasks.metrics.construction import METRICS
 
 WITH_OTHER_KEYS = ("params", "lr", "weight_decay", "momentum", *sorted(NOT_HERE))
 """Arguments of PyTorch optimizers that rayfl provides, or for which `local` has keys."""
@@ -53,7 +54,7 @@ class Kind:
     """
 
     registry: Registry
-    given: tuple[str, ...] = ()
+    given: Sequence[str] = ()
     facts: Callable[[str, Any], list[str]] = _nothing
     options: bool = True
 
@@ -66,21 +67,21 @@ def _optimizer_facts(name: str, target: Any) -> list[str]:
 
 
 KINDS = {
-    "networks": Kind(models, ("num_classes", "input_shape"), network_facts),
-    "data-sources": Kind(data_sources, GIVEN_TO_SOURCES, source_facts),
-    "partitions": Kind(partitioners, tuple(GIVEN_TO_PARTITIONERS)),
+    "networks": Kind(models, MODELS.given, network_facts),
+    "data-sources": Kind(data_sources, SOURCES.given, source_facts),
+    "partitions": Kind(partitioners, PARTITIONERS.given),
     "labelings": Kind(labelings, ("labels",)),
     "collations": Kind(collations, ("inputs",)),
     "augmentations": Kind(augmentations, ("x", "rng")),
     "tasks": Kind(tasks),
-    "metrics": Kind(metrics, GIVEN_TO_METRICS),
+    "metrics": Kind(metrics, METRICS.given),
     "regularisers": Kind(penalties),
     "server-optimizers": Kind(server_optimizers),
     "aggregations": Kind(aggregations),
     "transforms": Kind(answer_transforms),
     "samplers": Kind(samplers),
     "optimizers": Kind(optimizers, (), _optimizer_facts, options=False),
-    "weightings": Kind(weightings, ("labels",)),
+    "weightings": Kind(weightings, WEIGHTINGS.given),
     "schedules": Kind(schedules, options=False),
     "callbacks": Kind(callbacks),
     "analyses": Kind(analyses),

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, PlainValidator
 from pydantic.fields import FieldInfo
 
-from rayfl.config.component import Component
+from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.config.section import Named
 
@@ -159,9 +159,9 @@ def _registry(metadata: Sequence[Any]) -> Registry | None:
     """Returns the registry from which a field of an algorithm is chosen, as its validator knows it."""
     for item in metadata:
         if isinstance(item, PlainValidator):
-            known = inspect.getclosurevars(item.func).nonlocals.get("registry")
-            if isinstance(known, Registry):
-                return known
+            choice = inspect.getclosurevars(item.func).nonlocals.get("self")
+            if isinstance(choice, Choice):
+                return choice.registry
     return None
 
 

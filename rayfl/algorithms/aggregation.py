@@ -17,7 +17,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from rayfl.algorithms.exchange import Answers
 from rayfl.algorithms.updates import Updates
-from rayfl.config.component import Component, component_field
+from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.errors import RayflError, ScenarioError
 
@@ -227,4 +227,4 @@ class GeometricMedian(Aggregation):
         return point
 
 
-AggregationField: Any = component_field(aggregations, Aggregation)
+AggregationField: Any = Choice(aggregations, Aggregation).field

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from inspect import isabstract
 from typing import Any, get_args
 
 from rayfl.algorithms import algorithms
@@ -24,10 +23,9 @@ from rayfl.algorithms.penalty import penalties
 from rayfl.algorithms.sampler import CohortSampler, samplers
 from rayfl.algorithms.transforms import AnswerTransform, answer_transforms
 from rayfl.config.cohort import BySampler
-from rayfl.config.component import build_component, with_options
+from rayfl.config.component import Choice, with_options
 from rayfl.config.local import Local
 from rayfl.config.phase import Phase
-from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.local.state import Scope
@@ -95,6 +93,44 @@ PRESETS = {
 }
 
 
+class _Algorithms(Choice):
+    def build(self, chosen: Any, where: str = "", **given: Any) -> Algorithm:
+        kind, preset, options = self.target(chosen.name, where), PRESETS.get(chosen.name), chosen.options
+        own_fields: list[str] = preset.own_fields() if preset else []
+        if preset:
+            own = {key: value for key, value in options.items() if key in own_fields}
+            with_options(preset.part()[1], own, where)  # here, errors name the keys as the scenario writes them
+            try:
+                options = preset.expand(options)
+            except ScenarioError as error:
+                raise ScenarioError(f"{where}: {error}") from None
+        algorithm: Algorithm = with_options(kind, options, where, own_fields)
+        _check_declarations(algorithm, where)
+        return algorithm
+
+
+class _Samplers(Choice):
+    def build(self, chosen: Any, where: str = "", **given: Any) -> CohortSampler:
+        sampler: CohortSampler = with_options(self.target(chosen.name, f"{where}.sampler"), chosen.options, where)
+        return sampler
+
+    def resolve(self, chosen: Any, where: str) -> Any:
+        if not isinstance(chosen, BySampler):
+            return chosen
+        return BySampler(sampler=chosen.sampler, **super().resolve(_sampler(chosen, where), where).options)
+
+
+def _sampler(cohort: BySampler, where: str) -> Named:
+    if "name" in cohort.options:
+        raise ScenarioError(f"{where}.name: is not an option; '{where}.sampler' names the sampler. Leave it out")
+    return Named(name=cohort.sampler, **cohort.options)
+
+
+ALGORITHMS = _Algorithms(algorithms, Algorithm, says_where=False)
+SAMPLERS = _Samplers(samplers, CohortSampler)
+TRANSFORMS = Choice(answer_transforms, AnswerTransform)
+
+
 def build_algorithm(phase: Phase) -> Algorithm:
     """Builds a phase's algorithm with its hyperparameters.
 
@@ -102,29 +138,7 @@ def build_algorithm(phase: Phase) -> Algorithm:
         ScenarioError: The name is unknown or is not an algorithm, a hyperparameter is unknown or out of range, or a
             user's own class raises an exception or makes an invalid declaration.
     """
-    chosen, where = phase.algorithm, f"phases.{phase.name}.algorithm"
-    kind = algorithms.resolve(chosen.name)
-    _check_class(kind, Algorithm, f"{where}: '{chosen.name}'", "rayfl.algorithms.Algorithm")
-    preset, options = PRESETS.get(chosen.name), chosen.options
-    own_fields: list[str] = preset.own_fields() if preset else []
-    if preset:
-        own = {key: value for key, value in options.items() if key in own_fields}
-        with_options(preset.part()[1], own, where)  # here, errors name the keys as the scenario writes them
-        try:
-            options = preset.expand(options)
-        except ScenarioError as error:
-            raise ScenarioError(f"{where}: {error}") from None
-    algorithm: Algorithm = with_options(kind, options, where, own_fields)
-    _check_declarations(algorithm, where)
-    return algorithm
-
-
-def _check_class(kind: Any, base: type[Algorithm] | type[CohortSampler], what: str, public: str) -> None:
-    if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise ScenarioError(f"{what} is not a class derived from {public}")
-    if isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise ScenarioError(f"{what} must define the abstract methods of its base class: {missing}")
+    return ALGORITHMS.build(phase.algorithm, f"phases.{phase.name}.algorithm")
 
 
 def _check_declarations(algorithm: Algorithm, where: str) -> None:
@@ -178,13 +192,8 @@ def build_transforms(phase: Phase) -> list[AnswerTransform]:
     Raises:
         ScenarioError: As `build_algorithm`.
     """
-    built = []
-    for index, chosen in enumerate(phase.settings.transforms):
-        try:
-            built.append(build_component(answer_transforms, AnswerTransform, chosen))
-        except ScenarioError as error:
-            raise ScenarioError(f"phases.{phase.name}.transforms.{index}: {error}") from None
-    return built
+    where = f"phases.{phase.name}.transforms"
+    return [TRANSFORMS.build(chosen, f"{where}.{index}") for index, chosen in enumerate(phase.settings.transforms)]
 
 
 def build_sampler(phase: Phase) -> CohortSampler:
@@ -193,33 +202,6 @@ def build_sampler(phase: Phase) -> CohortSampler:
     Raises:
         ScenarioError: As `build_algorithm`.
     """
-    chosen, where = phase.settings.cohort, f"phases.{phase.name}.cohort"
-    assert isinstance(chosen, BySampler)
-    kind = samplers.resolve(chosen.sampler, f"{where}.sampler")
-    _check_class(kind, CohortSampler, f"{where}.sampler: '{chosen.sampler}'", "rayfl.algorithms.CohortSampler")
-    if "name" in chosen.options:
-        raise ScenarioError(f"{where}.name: is not an option; '{where}.sampler' names the sampler. Leave it out")
-    sampler: CohortSampler = with_options(kind, chosen.options, where)
-    return sampler
-
-
-def with_algorithm_defaults(scenario: Scenario) -> Scenario:
-    """Returns the scenario with every option of its algorithms, transforms and samplers written out.
-
-    Raises:
-        ScenarioError: As `build_algorithm`.
-    """
-    return scenario.model_copy(update={"phases": tuple(_with_defaults(phase) for phase in scenario.phases)})
-
-
-def _with_defaults(phase: Phase) -> Phase:
-    algorithm = build_algorithm(phase)
-    update: dict[str, Any] = {"algorithm": Named(name=phase.algorithm.name, **algorithm.model_dump(mode="json"))}
-    update["eval_model"] = phase.settings.eval_model or algorithm.default_eval_model
-    update["transforms"] = tuple(
-        Named.model_validate(transform.model_dump(mode="json")) for transform in build_transforms(phase)
-    )
-    if isinstance(phase.settings.cohort, BySampler):
-        options = build_sampler(phase).model_dump(mode="json", exclude={"name"})
-        update["cohort"] = BySampler(sampler=phase.settings.cohort.sampler, **options)
-    return phase.model_copy(update={key: value for key, value in update.items() if key in type(phase).model_fields})
+    cohort, where = phase.settings.cohort, f"phases.{phase.name}.cohort"
+    assert isinstance(cohort, BySampler)
+    return SAMPLERS.build(_sampler(cohort, where), where)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, PositiveFloat
 
 from rayfl.algorithms.server_state import ServerState
-from rayfl.config.component import Component, component_field
+from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.local.state import Declaration
 
@@ -183,4 +183,4 @@ class Yogi(Adaptive):
         return after
 
 
-ServerOptimizerField: Any = component_field(server_optimizers, ServerOptimizer, default="sgd")
+ServerOptimizerField: Any = Choice(server_optimizers, ServerOptimizer, default="sgd").field

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import NonNegativeFloat, PositiveFloat, model_validator
 
-from rayfl.config.component import Component, component_field
+from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.config.section import check_idle
 from rayfl.local.requests import Affine
@@ -101,7 +101,7 @@ class Penalty(Component):
         """
 
 
-PenaltyField: Any = component_field(penalties, Penalty)
+PenaltyField: Any = Choice(penalties, Penalty).field
 
 
 class Proximal(Penalty):

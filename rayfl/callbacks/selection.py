@@ -10,13 +10,14 @@ from pydantic import ValidationError
 from rayfl.callbacks import callbacks
 from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.ranking import Ranked
-from rayfl.config.component import build_component, with_options
+from rayfl.config.component import Choice, with_options
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
+
+CALLBACKS = Choice(callbacks, Callback)
 
 
 def build_callbacks(scenario: Scenario) -> list[Callback]:
@@ -29,7 +30,7 @@ def build_callbacks(scenario: Scenario) -> list[Callback]:
     built = []
     for index, chosen in enumerate(scenario.callbacks):
         try:
-            callback: Callback = build_component(callbacks, Callback, chosen)
+            callback: Callback = CALLBACKS.build(chosen)
             callback.check(scenario)
         except (ScenarioError, ValidationError) as error:
             raise ScenarioError(f"callbacks.{index}: {error}") from None
@@ -83,13 +84,3 @@ def check_ranking_metrics(callbacks: Sequence[Callback], scenario: Scenario, sto
                 callback.check_metric(scenario, store)
             except ScenarioError as error:
                 raise ScenarioError(f"{where.format(index)}.{error}") from None
-
-
-def with_callback_defaults(scenario: Scenario) -> Scenario:
-    """The scenario with every option of its callbacks written out.
-
-    Raises:
-        ScenarioError: As `build_callbacks`.
-    """
-    chosen = tuple(Named.model_validate(built.model_dump(mode="json")) for built in build_callbacks(scenario))
-    return scenario.model_copy(update={"callbacks": chosen})

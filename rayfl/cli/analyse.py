@@ -75,10 +75,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _carry_out(options: argparse.Namespace) -> int:
-    from rayfl.config.component import build_component
     from rayfl.data.files import data_folder
     from rayfl.remote_folder import local
-    from rayfl.studies.analysis.analysis import Analysis, analyses
+    from rayfl.studies.analysis.analysis import ANALYSES, Analysis
     from rayfl.studies.analysis.execution import Launch, carry_out
     from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -86,7 +85,7 @@ def _carry_out(options: argparse.Namespace) -> int:
         if "://" in text.partition("=")[0]:
             local(text, "RUN", AT_URI)
     given = [text for text in options.runs if "=" in text and not Path(text).exists()]
-    analysis = build_component(analyses, Analysis, {"name": options.name} | dict(map(_option, given)))
+    analysis: Analysis = ANALYSES.build({"name": options.name} | dict(map(_option, given)))
     runs = [RunFolder.read(Path(text)) for text in options.runs if text not in given]
     if not runs:
         raise ScenarioError("name the folder of a run")

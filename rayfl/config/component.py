@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, field_validator
 from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json, to_jsonable_python
 
-from rayfl.config.registry import TOO_LARGE, Registry, check_options, default_options, nearest, too_large
+from rayfl.config.registry import (
+    TOO_LARGE,
+    Registry,
+    call_with_options,
+    check_options,
+    default_options,
+    nearest,
+    too_large,
+)
 from rayfl.config.section import Named, check_plain
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
@@ -38,33 +48,150 @@ class Component(Options):
     name: str = ""
 
 
-def build_component(registry: Registry, base: Any, chosen: Any, default: str = "") -> Any:
-    """Builds the component that a scenario chose.
+@dataclass(frozen=True)
+class Choice:
+    """A kind of part that scenarios choose by name and give options: `"adam"`, or `{ name = "adam", lr = 0.1 }`.
 
-    Args:
+    Declared once for each kind. Its options are the fields of a class of `Options`, or the parameters of any other
+    callable. A kind with more to it overrides `given_to`, `set_apart`, `target`, `build` or `resolve`.
+
+    Attributes:
         registry: The registered names; any other name is an import path.
-        base: The class that it must derive from.
-        chosen: A name, or a table with `name` and options.
+        base: The class that the part must derive from; None for any callable.
+        given: Names of arguments that rayfl provides, which are not options.
+        otherwise: What a message says about an object that cannot be called, with {} for its type; by default it may be
+            any object.
         default: The name in a table without one; by default a table must have one.
-
-    Raises:
-        ScenarioError: The name is unknown or is no such component, or an option is unknown or out of range.
+        says_where: Whether a message about an unknown name begins with its key.
     """
-    if isinstance(chosen, Mapping) and "name" not in chosen:
-        if not default:
-            raise ScenarioError(f"name is missing: which {registry.kind}? {nearest('', list(registry))}")
-        chosen = {"name": default, **chosen}
-    if not isinstance(chosen, str | Mapping | Named):
-        raise ScenarioError("must be a name, or a table with a name and options")
-    try:
-        named = chosen if isinstance(chosen, Named) else Named.model_validate(chosen)
-    except ValidationError as error:
-        wrong = in_words(error, chosen).items()
-        raise ScenarioError("\n".join(": ".join([*map(str, path), sentence]) for path, sentence in wrong)) from None
-    kind = registry.resolve(named.name)
-    if not (isinstance(kind, type) and issubclass(kind, Component) and issubclass(kind, base)):
-        raise ScenarioError(f"{registry.kind} '{named.name}' does not derive from {_public_name(base)}")
-    return with_options(kind, {"name": named.name, **named.options})
+
+    registry: Registry
+    base: Any = None
+    given: Sequence[str] = ()
+    otherwise: str = ""
+    default: str = ""
+    says_where: bool = True
+
+    def target(self, name: str, where: str = "") -> Any:
+        """The class, function or object that a name stands for.
+
+        Args:
+            name: The name in the scenario.
+            where: Its key path, for errors.
+
+        Raises:
+            ScenarioError: The name is unknown, or is not that of such a part.
+        """
+        target = self.registry.resolve(name, where if self.says_where else "")
+        if self.base is None:
+            if self.otherwise and not callable(target):
+                raise ScenarioError(f"{where}: '{name}' {self.otherwise.format(type(target).__name__)}")
+        elif not (isinstance(target, type) and issubclass(target, self.base)):
+            public = f"{self.base.__module__.rpartition('.')[0]}.{self.base.__name__}"  # packages export base classes
+            if not where:
+                raise ScenarioError(f"{self.registry.kind} '{name}' does not derive from {public}")
+            raise ScenarioError(f"{where}: '{name}' is not a class derived from {public}")
+        elif where and (unwritten := getattr(target, "__abstractmethods__", None)):
+            missing = ", ".join(sorted(unwritten))
+            raise ScenarioError(f"{where}: '{name}' must define the abstract methods of its base class: {missing}")
+        return target
+
+    def given_to(self, target: Callable[..., Any], chosen: Named, where: str) -> Sequence[str]:
+        """Names of the arguments that rayfl provides to a class or function, which are not options."""
+        return self.given
+
+    def set_apart(self, target: Callable[..., Any], chosen: Named, where: str) -> dict[str, Any]:
+        """The options that rayfl reads itself, written out; the class or function gets all others.
+
+        Raises:
+            ScenarioError: One of them is wrong.
+        """
+        return {}
+
+    def resolve(self, chosen: Any, where: str) -> Any:
+        """The same choice with every option checked and written out.
+
+        Args:
+            chosen: A `Named`; the section with the choice if its name or options have their own keys there.
+            where: Its key path, for errors.
+
+        Raises:
+            ScenarioError: As `target`; or an option is unknown, missing or out of range.
+        """
+        if self.base is not None and issubclass(self.base, Options):
+            options = self.build(chosen, where).model_dump(mode="json", exclude={"name"})
+            options = {key: value for key, value in options.items() if value is not None or key in chosen.options}
+        else:
+            target = self.target(chosen.name, where)
+            own, given = self._own(target, chosen, where), self.given_to(target, chosen, where)
+            options = with_defaults(target, own, given, where) | self.set_apart(target, chosen, where)
+        return Named.model_validate({**options, "name": chosen.name})
+
+    def build(self, chosen: Any, where: str = "", **given: Any) -> Any:
+        """Makes the component, or calls the class or function.
+
+        Args:
+            chosen: A name, a table with `name` and options, or a `Named`.
+            where: Its key path, for errors.
+            given: Arguments from rayfl; see `call_with_options`.
+
+        Raises:
+            ScenarioError: As `resolve`, or user code raised.
+        """
+        is_component = self.base is not None and issubclass(self.base, Component)
+        if is_component and where:  # its options are named without their path
+            try:
+                return self.build(chosen)
+            except ScenarioError as error:
+                raise ScenarioError(f"{where}: {error}") from None
+        named = self._named(chosen)
+        target = self.target(named.name, where)
+        if is_component:
+            return with_options(target, {"name": named.name, **named.options})
+        return call_with_options(target, self._own(target, named, where), given, where)
+
+    def bound(self, chosen: Named, where: str) -> Callable[..., Any]:
+        """The function with its options, which takes the arguments that rayfl provides.
+
+        Raises:
+            ScenarioError: As `resolve`.
+        """
+        target = self.target(chosen.name, where)
+        own, given = self._own(target, chosen, where), self.given_to(target, chosen, where)
+        return partial(target, **check_options(target, own, given, where))
+
+    @property
+    def field(self) -> Any:
+        """The annotation for a field with such a part."""
+
+        def validate(value: Any) -> Any:
+            if isinstance(value, self.base):
+                return value
+            try:
+                return self.build(value)
+            except ScenarioError as error:
+                raise ValueError(str(error)) from None
+
+        return Annotated[Any, PlainValidator(validate)]
+
+    def _own(self, target: Callable[..., Any], chosen: Named, where: str) -> dict[str, Any]:
+        apart = self.set_apart(target, chosen, where)
+        return {key: value for key, value in chosen.options.items() if key not in apart}
+
+    def _named(self, chosen: Any) -> Named:
+        if isinstance(chosen, Named):
+            return chosen
+        if isinstance(chosen, Mapping) and "name" not in chosen:
+            if not self.default:
+                raise ScenarioError(f"name is missing: which {self.registry.kind}? {nearest('', list(self.registry))}")
+            chosen = {"name": self.default, **chosen}
+        if not isinstance(chosen, str | Mapping):
+            raise ScenarioError("must be a name, or a table with a name and options")
+        try:
+            return Named.model_validate(chosen)
+        except ValidationError as error:
+            wrong = in_words(error, chosen).items()
+            raise ScenarioError("\n".join(": ".join([*map(str, path), sentence]) for path, sentence in wrong)) from None
 
 
 def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_known: Sequence[str] = ()) -> Any:
@@ -89,59 +216,41 @@ def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_kn
         raise ScenarioError(report_as_theirs(error, f"{where}: {name}" if where else name)) from None
 
 
-def component_field(registry: Registry, base: Any, default: str = "") -> Any:
-    """The annotation for a field with a component; arguments as for `build_component`."""
-
-    def validate(value: Any) -> Any:
-        if isinstance(value, base):
-            return value
-        try:
-            return build_component(registry, base, value, default)
-        except (ScenarioError, ValidationError) as error:
-            raise ValueError(str(error)) from None
-
-    return Annotated[Any, PlainValidator(validate)]
-
-
-def _public_name(kind: type) -> str:
-    """The exported name: packages export their base classes, such as `rayfl.tasks.Task` from `rayfl.tasks.task`."""
-    return f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"
-
-
-def with_defaults(chosen: Named, target: Callable[..., Any], known: Iterable[str], where: str) -> Named:
-    """The same choice with its options checked and its default options written out.
+def with_defaults(
+    target: Callable[..., Any], options: Mapping[str, Any], given: Iterable[str], where: str
+) -> dict[str, Any]:
+    """Checks options, and adds those left to their defaults.
 
     A default is left out if a scenario file cannot hold it (None, alone or in a list, or a value that is not plain) or
     if its own annotation rejects it, so the written scenario can always be read again.
 
     Args:
-        chosen: A name with options.
-        target: The class or function behind the name.
-        known: Names of arguments that rayfl provides, which are not options.
-        where: The key path of the choice, for errors.
+        target: The class or function that takes them.
+        options: Plain values from the scenario.
+        given: Names of arguments that rayfl provides, which are not options.
+        where: Key path of the options, for errors.
 
     Raises:
         ScenarioError: `target` does not take an option, an option does not fit its annotation, or a required option is
             missing.
 
     Example:
-        >>> with_defaults(Named(name="mlp"), MLP, ["num_classes", "input_shape"], "model")
-        Named(name='mlp', hidden=[200, 200])
+        >>> with_defaults(MLP, {}, ["num_classes", "input_shape"], "model")
+        {'hidden': [200, 200]}
     """
-    known = list(known)
-    check_options(target, chosen.options, known, where)
-    options = dict(chosen.options)
-    for key, value in default_options(target, [*known, *options], where).items():
+    check_options(target, options, given, where)
+    found = dict(options)
+    for key, value in default_options(target, [*given, *options, "name"], where).items():
         try:
             plain = to_jsonable_python(value)
             if _holds_none(plain):
                 continue
             check_plain({key: plain})
-            check_options(target, {key: plain}, [*known, *options], where)
+            check_options(target, {key: plain}, [*given, *found], where)
         except (PydanticSerializationError, ValueError, ScenarioError):
             continue
-        options[key] = plain
-    return Named.model_validate({**options, "name": chosen.name})
+        found[key] = plain
+    return found
 
 
 def _holds_none(plain: Any) -> bool:

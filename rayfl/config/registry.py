@@ -108,12 +108,6 @@ class Registry:
         )
 
 
-def check_callable(target: Any, what: str, otherwise: str) -> None:
-    """Raises a ScenarioError, from `what` to `otherwise`, if a scenario named an object that cannot be called."""
-    if not callable(target):
-        raise ScenarioError(f"{what} is an object of type {type(target).__name__}{otherwise}")
-
-
 def _is_pythons_own_module(name: str) -> bool:
     """Whether it is a module of Python. Libraries may have replaced objects in it: Ray replaces print, W&B exit."""
     file = getattr(sys.modules.get(name), "__file__", None)

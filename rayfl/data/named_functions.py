@@ -5,15 +5,50 @@ The call of a source can be repeated on another machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from rayfl.config.registry import Registry, call_with_options, check_callable, check_options, first_parameter
+from rayfl.config.component import Choice, with_defaults
+from rayfl.config.registry import call_with_options, first_parameter
 from rayfl.config.section import Named
-from rayfl.data import data_sources
+from rayfl.data import collations, data_sources, labelings
 from rayfl.errors import ScenarioError
+
+
+class _Sources(Choice):
+    """Name and options of a source are keys of `data`; it may also be an object that is not called."""
+
+    def build(self, chosen: Any, where: str = "data", **given: Any) -> Any:
+        source = self.target(chosen.name)
+        if callable(source):
+            return call_with_options(source, chosen.options, given, f"{where}.options")
+        if chosen.options:
+            raise ScenarioError(f"{where}.options: '{chosen.name}' is not a function and takes no options")
+        return source
+
+    def resolve(self, chosen: Any, where: str) -> Any:
+        source = self.target(chosen.name)
+        if not callable(source):
+            self.build(chosen, where)
+            return chosen
+        return chosen.model_copy(
+            update={"options": with_defaults(source, chosen.options, self.given, f"{where}.options")}
+        )
+
+
+class _FunctionsOfOne(Choice):
+    """Functions of one argument, whatever its name; the others are options."""
+
+    def given_to(self, target: Callable[..., Any], chosen: Named, where: str) -> Sequence[str]:
+        return first_parameter(target, where)
+
+
+_FUNCTION = "is an object of type {}, not a function"
+
+SOURCES = _Sources(data_sources, given=("source", "data_dir", "cache_dir", "seed", "clients"))
+LABELINGS = _FunctionsOfOne(labelings, otherwise=_FUNCTION, says_where=False)
+COLLATIONS = _FunctionsOfOne(collations, otherwise=_FUNCTION, says_where=False)
 
 
 @dataclass(frozen=True)
@@ -36,26 +71,4 @@ class SourceCall:
         Raises:
             ScenarioError: The name is unknown, an option is wrong, an object was given options, or the function raised.
         """
-        source = data_sources.resolve(self.name)
-        if callable(source):
-            return call_with_options(source, self.options, self.given, "data.options")
-        if self.options:
-            raise ScenarioError(f"data.options: '{self.name}' is not a function and takes no options")
-        return source
-
-
-def chosen_function(registry: Registry, chosen: Named, where: str, expected: str) -> Callable[[Any], Any]:
-    """Binds the options of a function; the result takes the remaining argument.
-
-    Args:
-        registry: The registered functions.
-        chosen: Name and options of the function.
-        where: The key that selects it, for errors.
-        expected: How such a function is called, for errors.
-
-    Raises:
-        ScenarioError: The name or an option is unknown, or the object is not callable.
-    """
-    target = registry.resolve(chosen.name)
-    check_callable(target, f"{where}: '{chosen.name}'", f"; {expected}")
-    return partial(target, **check_options(target, chosen.options, first_parameter(target, where), where))
+        return SOURCES.build(self, **self.given)

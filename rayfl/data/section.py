@@ -1,91 +1,23 @@
-"""The data section of a scenario: names, options and defaults resolved, and a trial on two samples.
-
-Names and options are checked and all defaults filled in without loading data. Normalisation, augmentation and collation
-are tried on two samples before the run starts.
-"""
+"""A trial of normalisation, augmentation and collation on two samples, before the run starts."""
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from rayfl.config.component import with_defaults
-from rayfl.config.data import Data, Normalization
-from rayfl.config.registry import Registry, check_callable, first_parameter
-from rayfl.config.section import Named
-from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
+from rayfl.config.data import Normalization
 from rayfl.data.augmentation.augmentation import CANNOT_MOVE, Augmentation, moves_no_labels
-from rayfl.data.augmentation.pipeline import batch_arguments, is_transform, pipeline_keys, pipelines, split_off_per
+from rayfl.data.augmentation.pipeline import pipeline_keys, pipelines
 from rayfl.data.batches import BatchSource
 from rayfl.data.checks import how_to_make_images
 from rayfl.data.dataset import Samples, has_label_maps
 from rayfl.data.inputs import Rendered, are_images, are_ragged, kind_of
-from rayfl.data.partition.split import GIVEN
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
-
-
-GIVEN_TO_SOURCES = ("source", "data_dir", "cache_dir", "seed", "clients")
-
-
-def with_data_defaults(config: Data) -> Data:
-    """Returns the data section with all options of its source, partition and augmentations filled in.
-
-    Loads no data. If the scenario sets no partition, none is filled in, since the default depends on the data.
-
-    Raises:
-        ScenarioError: A name is unknown or means something else, or an option is unknown, missing or out of range.
-    """
-    source = data_sources.resolve(config.name)
-    options = config.options
-    if callable(source):
-        chosen = Named.model_validate({**options, "name": config.name})
-        options = with_defaults(chosen, source, GIVEN_TO_SOURCES, "data.options").options
-    elif options:
-        raise ScenarioError(f"data.options: '{config.name}' is not a function and takes no options")
-    partition = config.partition
-    if partition:
-        partitioner = partitioners.resolve(partition.name)
-        check_callable(partitioner, f"data.partition: '{partition.name}'", ", not a partitioner")
-        partition = with_defaults(partition, partitioner, GIVEN, "data.partition")
-    augment = _all_with_defaults(config.augment, "data.augment")
-    views = tuple(
-        view.model_copy(update={"augment": _all_with_defaults(view.augment, f"data.views.{index}.augment")})
-        for index, view in enumerate(config.views)
-    )
-    found = {"options": options, "partition": partition, "augment": augment, "views": views}
-    for key, registry in (("labels_by", labelings), ("collate", collations)):
-        chosen = getattr(config, key)
-        if chosen:
-            found[key] = _of_one_argument(chosen, registry, f"data.{key}")
-    return config.model_copy(update=found)
-
-
-def _of_one_argument(chosen: Named, registry: Registry, where: str) -> Named:
-    target = registry.resolve(chosen.name)
-    check_callable(target, f"{where}: '{chosen.name}'", ", not a function")
-    return with_defaults(chosen, target, first_parameter(target, where), where)
-
-
-def _all_with_defaults(augment: tuple[Named, ...], where: str) -> tuple[Named, ...]:
-    return tuple(_with_defaults(chosen, f"{where}.{index}") for index, chosen in enumerate(augment))
-
-
-def _with_defaults(chosen: Named, where: str) -> Named:
-    target = augmentations.resolve(chosen.name)
-    if is_transform(target):
-        per, options = split_off_per(chosen, where)
-        if inspect.isclass(target):
-            plain = Named.model_validate({**options, "name": chosen.name})
-            options = with_defaults(plain, target, (), where).options
-        return Named.model_validate({**options, "per": per, "name": chosen.name})
-    check_callable(target, f"{where}: '{chosen.name}'", ", not an augmentation")
-    return with_defaults(chosen, target, batch_arguments(target, chosen), where)
 
 
 _IMAGES = "is for images, [n, height, width, channels] uint8"

@@ -13,10 +13,9 @@ import numpy as np
 import torch
 
 from rayfl.config.section import Named
-from rayfl.data import collations
 from rayfl.data.dataset import Samples
 from rayfl.data.inputs import Array, Fields, Pieces, Rendered, named_parts
-from rayfl.data.named_functions import chosen_function
+from rayfl.data.named_functions import COLLATIONS
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.wording import report_as_theirs
 
@@ -60,7 +59,7 @@ def build_collation(chosen: Named) -> Collation:
         ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     what = f"data.collate: '{chosen.name}'"
-    collate = chosen_function(collations, chosen, "data.collate", _EXPECTED)
+    collate = COLLATIONS.bound(chosen, "data.collate")
 
     def checked(inputs: list[Any]) -> Input:
         try:

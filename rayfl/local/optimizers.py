@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from rayfl.config.component import with_defaults
+from rayfl.config.component import Choice, with_defaults
 from rayfl.config.local import Local
 from rayfl.config.registry import Registry, asks_for, check_options
 from rayfl.config.section import Named
@@ -54,19 +54,23 @@ NOT_HERE = {"capturable", "differentiable"}
 """Options of torch.optim for uses that local training does not have: CUDA graphs, gradients through a step."""
 
 
-def optimizer_class(chosen: Named, where: str) -> type[Optimizer]:
-    """Returns the optimizer class that a scenario names.
+class _Optimizers(Choice):
+    """Their arguments are options of their own and keys of `local`, so what is resolved is `local`."""
 
-    Raises:
-        ScenarioError: The name is unknown, is not an optimizer, or is one that cannot train clients.
-    """
-    kind = optimizers.resolve(chosen.name, where)
-    if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
-        raise ScenarioError(f"{where}: '{chosen.name}' is not a class derived from torch.optim.Optimizer")
-    for refused, reason in REFUSED.items():
-        if issubclass(kind, refused):
-            raise ScenarioError(f"{where}: '{chosen.name}' cannot train clients: {reason}")
-    return kind
+    def target(self, name: str, where: str = "") -> Any:
+        kind = super().target(name, where)
+        for refused, reason in REFUSED.items():
+            if issubclass(kind, refused):
+                raise ScenarioError(f"{where}: '{name}' cannot train clients: {reason}")
+        return kind
+
+    def resolve(self, chosen: Any, where: str) -> Any:
+        if chosen.is_plain_sgd:
+            return chosen
+        return chosen.model_copy(update={"optimizer": _written_out(chosen.optimizer, chosen, f"{where}.optimizer")})
+
+
+OPTIMIZERS = _Optimizers(optimizers, Optimizer)
 
 
 def is_elementwise(kind: type[Optimizer]) -> bool:
@@ -85,7 +89,7 @@ def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor]
     Raises:
         ScenarioError: An option is unknown, does not fit, or has its own key in `local`.
     """
-    kind = optimizer_class(chosen, where)
+    kind: type[Optimizer] = OPTIMIZERS.target(chosen.name, where)
     given = _given(kind, chosen, local, where)
     options = _own_options(chosen)
     arguments = {**given, **check_options(kind, options, ("params", *given), where)}
@@ -97,28 +101,11 @@ def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor]
         raise ScenarioError(report_as_theirs(error, f"{where}: {chosen.name}")) from None
 
 
-def with_optimizer_defaults(local: Local, where: str) -> Local:
-    """Returns the options of local training with every option of the optimizer written out and checked.
-
-    Args:
-        local: Options of local training.
-        where: Their key path, for errors.
-
-    Raises:
-        ScenarioError: The optimizer or one of its options is unknown, out of range, or has no effect.
-    """
-    if local.is_plain_sgd:
-        return local
-    return local.model_copy(update={"optimizer": _written_out(local.optimizer, local, f"{where}.optimizer")})
-
-
 def _written_out(chosen: Named, local: Local, where: str) -> Named:
-    kind = optimizer_class(chosen, where)
+    kind = OPTIMIZERS.target(chosen.name, where)
     build_optimizer(chosen, local, [torch.zeros(2, 2)], where)
     known = ("params", *_given(kind, chosen, local, where))
-    options = with_defaults(
-        Named.model_validate({"name": chosen.name, **_own_options(chosen)}), kind, known, where
-    ).options
+    options = with_defaults(kind, _own_options(chosen), known, where)
     if others := others_of(chosen):
         if _is_muon(others):
             raise ScenarioError(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rayfl.config.component import with_defaults
-from rayfl.config.local import Local
-from rayfl.config.registry import Registry, call_with_options
+from rayfl.config.component import Choice
+from rayfl.config.registry import Registry
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 
 weightings = Registry("weighting of samples", {"inverse_frequency": "rayfl.local.sample_weights:inverse_frequency"})
+WEIGHTINGS = Choice(weightings, given=("labels",), otherwise="is not a function from labels to weights")
 
 
 def inverse_frequency(labels: np.ndarray) -> np.ndarray:
@@ -48,9 +48,8 @@ def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.samp
         ScenarioError: The function raised an exception, or did not return n finite, non-negative weights that are not
             all zero.
     """
-    given = {"labels": labels.cpu().numpy()}
     try:
-        found = call_with_options(weightings.resolve(chosen.name), chosen.options, given, where)
+        found = WEIGHTINGS.build(chosen, where, labels=labels.cpu().numpy())
     except ScenarioError as error:
         said = str(error)
         raise ScenarioError(said if said.startswith(where) else f"{where}: {said}") from None
@@ -68,22 +67,3 @@ def _is_numeric(found: object) -> bool:
         return np.asarray(found).dtype.kind in "fiu"
     except ValueError:  # lists of different lengths
         return False
-
-
-def with_weighting_defaults(local: Local, where: str) -> Local:
-    """Returns the options of local training with every option of the weighting written out and checked.
-
-    Args:
-        local: Options of local training.
-        where: Their key path, for errors.
-
-    Raises:
-        ScenarioError: The weighting or one of its options is unknown or does not fit.
-    """
-    if local.sample_weights is None:
-        return local
-    where = f"{where}.sample_weights"
-    target = weightings.resolve(local.sample_weights.name, where)
-    if not callable(target):
-        raise ScenarioError(f"{where}: '{local.sample_weights.name}' is not a function from labels to weights")
-    return local.model_copy(update={"sample_weights": with_defaults(local.sample_weights, target, ["labels"], where)})

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from rayfl.config.local import Local
 from rayfl.config.section import Named
-from rayfl.local.optimizers import build_optimizer, is_elementwise, optimizer_class, others_of
+from rayfl.local.optimizers import OPTIMIZERS, build_optimizer, is_elementwise, others_of
 from rayfl.models.flat import FlatModel
 
 WHERE = "local.optimizer"
@@ -95,7 +95,7 @@ class TorchOptimizers:
     def __init__(self, model: FlatModel, stages: Sequence[Sequence[slice]], local: Local, decay: float) -> None:
         self._model, self._decay = model, decay
         self._stage: Sequence[slice] | None = None
-        elementwise = is_elementwise(optimizer_class(local.optimizer, WHERE))
+        elementwise = is_elementwise(OPTIMIZERS.target(local.optimizer.name, WHERE))
         self._pieces = [_stretch(model, 0, len(model.params))] if elementwise else _parameters(model, stages)
         others = others_of(local.optimizer)
         taken = [piece for piece in self._pieces if not others or piece.values.ndim == 2]

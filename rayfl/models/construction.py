@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -13,14 +13,25 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from rayfl.config.registry import call_with_options
+from rayfl.config.component import Choice
+from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.models import models
-from rayfl.models.feature_layer import declare, split_off
+from rayfl.models.feature_layer import OPTION, declare
 from rayfl.models.network import Network
 
 COPIES = 3
 """A resident model takes memory for its original parameters, the flat vector, and the gradient."""
+
+
+class _Models(Choice):
+    def set_apart(self, target: Callable[..., Any], chosen: Named, where: str) -> dict[str, Any]:
+        if OPTION not in chosen.options or OPTION in inspect.signature(target).parameters:
+            return {}
+        return {OPTION: chosen.options[OPTION]}
+
+
+MODELS = _Models(models, given=("num_classes", "input_shape"), says_where=False)
 
 
 def machine_bytes() -> int:
@@ -75,11 +86,10 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
             then not called), raises an exception, or does not return a network; or the parameters do not fit into the
             memory of this machine.
     """
-    target = models.resolve(name)
+    target, chosen = MODELS.target(name), Named(name=name, **options)
     _check_makes_networks(target, name, where)
-    own, layer = split_off(target, options)
     with within_memory(where):
-        network = call_with_options(target, own, given, where)
+        network = MODELS.build(chosen, where, **given)
     if not isinstance(network, nn.Module):
         raise ScenarioError(f"{where}.name: '{name}' made a {type(network).__name__}, not a torch.nn.Module")
     for path, part in network.named_modules():
@@ -89,7 +99,7 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
                 f"{where}.name: {which} is a ScriptModule, whose parameters rayfl cannot lay out; return the module "
                 "itself, without torch.jit.script or torch.jit.trace"
             )
-    if layer is not None:
+    if (layer := MODELS.set_apart(target, chosen, where).get(OPTION)) is not None:
         declare(network, layer, where)
     return network
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,13 +13,6 @@ from rayfl.models.network import Network
 
 OPTION = "feature_layer"
 """The key of `model` that names the head, unless the constructor has a parameter of that name."""
-
-
-def split_off(target: Any, options: Mapping[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Splits the options of a model into those of its constructor and the name of its feature layer, or None."""
-    if OPTION not in options or OPTION in inspect.signature(target).parameters:
-        return dict(options), None
-    return {key: value for key, value in options.items() if key != OPTION}, options[OPTION]
 
 
 def declare(network: nn.Module, layer: Any, where: str) -> None:

@@ -2,24 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pydantic import ValidationError
 
-from rayfl.algorithms.construction import with_algorithm_defaults
-from rayfl.callbacks.selection import with_callback_defaults
-from rayfl.config.component import with_defaults
+from rayfl.algorithms.construction import ALGORITHMS, SAMPLERS, TRANSFORMS, build_algorithm
+from rayfl.callbacks.selection import CALLBACKS, build_callbacks
+from rayfl.config.base_phase import BasePhase
+from rayfl.config.component import Choice
 from rayfl.config.execution import Evaluation
-from rayfl.config.local import Local
 from rayfl.config.phase import LocalPhase
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Named
-from rayfl.data.section import with_data_defaults
+from rayfl.data.augmentation.pipeline import AUGMENTATIONS
+from rayfl.data.named_functions import COLLATIONS, LABELINGS, SOURCES
+from rayfl.data.partition.split import PARTITIONERS
 from rayfl.errors import ScenarioError
-from rayfl.local.optimizers import with_optimizer_defaults
-from rayfl.local.sample_weights import with_weighting_defaults
-from rayfl.models import models
-from rayfl.models.feature_layer import OPTION, split_off
+from rayfl.local.optimizers import OPTIMIZERS
+from rayfl.local.sample_weights import WEIGHTINGS
+from rayfl.models.construction import MODELS
 from rayfl.runs.start_chain import scenario_to_start_from
-from rayfl.tasks.defaults import with_task_defaults
+from rayfl.tasks.construction import TASKS, build_task
+from rayfl.tasks.metrics.construction import METRICS, metric_label
+
+_LOCAL = ("phases.*.local", "phases.*.server_training", "evaluation.personalize")
+
+PARTS: Sequence[tuple[Choice, Sequence[str]]] = (
+    (SOURCES, ("data",)),
+    (PARTITIONERS, ("data.partition",)),
+    (AUGMENTATIONS, ("data.augment.*", "data.views.*.augment.*")),
+    (LABELINGS, ("data.labels_by",)),
+    (COLLATIONS, ("data.collate",)),
+    (TASKS, ("task", "phases.*.task")),
+    (METRICS, ("evaluation.metrics.*", "phases.*.metrics.*")),
+    (ALGORITHMS, ("phases.*.algorithm",)),
+    (TRANSFORMS, ("phases.*.transforms.*",)),
+    (SAMPLERS, ("phases.*.cohort",)),
+    (OPTIMIZERS, _LOCAL),
+    (WEIGHTINGS, tuple(f"{path}.sample_weights" for path in _LOCAL)),
+    (MODELS, ("model", "phases.*.model")),
+    (CALLBACKS, ("callbacks.*",)),
+)
+"""What scenarios choose by name, and the key paths of these choices; * stands for every phase or element of a list."""
 
 
 def resolve(scenario: Scenario) -> Scenario:
@@ -37,14 +61,41 @@ def resolve(scenario: Scenario) -> Scenario:
     """
     if scenario.start:
         scenario_to_start_from(scenario.start)
+    scenario = _with_metrics_of_tasks(scenario.model_copy(update={"evaluation": _scored_as_trained(scenario)}))
+    for choice, paths in PARTS:
+        for path in paths:
+            scenario = _resolved(scenario, path.split("."), choice)
     scenario = scenario.model_copy(
-        update={"data": with_data_defaults(scenario.data), "evaluation": with_evaluation_defaults(scenario)}
+        update={
+            "evaluation": scenario.evaluation.model_copy(update={"headline": _headline(scenario)}),
+            "phases": tuple(
+                phase.model_copy(
+                    update={"eval_model": phase.settings.eval_model or build_algorithm(phase).default_eval_model}
+                )
+                if phase.has_server
+                else phase
+                for phase in scenario.phases
+            ),
+        }
     )
-    scenario = with_local_defaults(with_algorithm_defaults(with_task_defaults(scenario)))
-    return with_callback_defaults(with_model_defaults(scenario))
+    build_callbacks(scenario)  # each checks whether the scenario suits it
+    return scenario
 
 
-def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
+def _resolved(part: Any, path: Sequence[str], choice: Choice, where: str = "") -> Any:
+    """Returns a part of a scenario with the choices at a path within it resolved."""
+    if not path:
+        return choice.resolve(part, where)
+    key, *inner = path
+    if key == "*":
+        names = [item.name if isinstance(item, BasePhase) else index for index, item in enumerate(part)]
+        return tuple(_resolved(item, inner, choice, f"{where}.{name}") for name, item in zip(names, part, strict=True))
+    if key not in type(part).model_fields or (found := getattr(part, key)) is None:
+        return part
+    return part.model_copy(update={key: _resolved(found, inner, choice, f"{where}.{key}" if where else key)})
+
+
+def _scored_as_trained(scenario: Scenario) -> Evaluation:
     """Scores clients with their own models if a phase trains them alone.
 
     Raises:
@@ -67,51 +118,23 @@ def with_evaluation_defaults(scenario: Scenario) -> Evaluation:
         ) from None
 
 
-def with_local_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the clients' optimisers, and of the weights of their samples.
-
-    Raises:
-        ScenarioError: A name is unknown, an optimizer cannot train clients, or an option is unknown or out of range.
-    """
-    phases = tuple(
-        phase.model_copy(
-            update={
-                key: _with_defaults(local, f"phases.{phase.name}.{key}")
-                for key in ("local", "server_training")
-                if (local := getattr(phase, key, None)) is not None
-            }
-        )
-        for phase in scenario.phases
-    )
+def _with_metrics_of_tasks(scenario: Scenario) -> Scenario:
+    """Adds the metrics of its task to an evaluation that lists none, and to a phase with a task of its own."""
     evaluation = scenario.evaluation
-    if evaluation.personalize:
-        personalize = _with_defaults(evaluation.personalize, "evaluation.personalize")
-        evaluation = evaluation.model_copy(update={"personalize": personalize})
-    return scenario.model_copy(update={"phases": phases, "evaluation": evaluation})
-
-
-def _with_defaults(local: Local, where: str) -> Local:
-    return with_weighting_defaults(with_optimizer_defaults(local, where), where)
-
-
-def with_model_defaults(scenario: Scenario) -> Scenario:
-    """Writes out every option of the scenario's model, and of models of single phases.
-
-    Raises:
-        ScenarioError: The name is unknown, or an option is unknown, missing or out of range.
-    """
+    if not evaluation.metrics:
+        evaluation = evaluation.model_copy(update={"metrics": build_task(scenario).metrics()})
     phases = tuple(
-        phase.model_copy(update={"model": _network(phase.model, f"phases.{phase.name}.model")})
-        if phase.model
+        phase.model_copy(update={"metrics": build_task(scenario, phase).metrics()})
+        if phase.task and phase.metrics is None
         else phase
         for phase in scenario.phases
     )
-    return scenario.model_copy(update={"model": _network(scenario.model, "model"), "phases": phases})
+    return scenario.model_copy(update={"evaluation": evaluation, "phases": phases})
 
 
-def _network(chosen: Named, where: str) -> Named:
-    target = models.resolve(chosen.name)
-    options, layer = split_off(target, chosen.options)
-    own = Named.model_validate({**options, "name": chosen.name})
-    whole = with_defaults(own, target, ("num_classes", "input_shape"), where)
-    return whole if layer is None else Named.model_validate({**whole.options, OPTION: layer, "name": chosen.name})
+def _headline(scenario: Scenario) -> str:
+    labels = [*map(metric_label, scenario.evaluation.metrics), *(["loss"] if build_task(scenario).has_loss else [])]
+    headline = scenario.evaluation.headline or labels[0]
+    if headline not in labels:
+        raise ScenarioError(f"evaluation.headline: '{headline}' is not among the metrics: {', '.join(labels)}")
+    return headline

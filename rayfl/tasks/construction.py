@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rayfl.config.component import build_component
+from rayfl.config.component import Choice
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
-from rayfl.errors import ScenarioError
 from rayfl.tasks import tasks
 from rayfl.tasks.task import Task
+
+TASKS = Choice(tasks, Task)
 
 
 def build_task(scenario: Scenario, phase: Phase | None = None) -> Task:
@@ -17,10 +18,7 @@ def build_task(scenario: Scenario, phase: Phase | None = None) -> Task:
         ScenarioError: The name is unknown or is not a task, or an option is unknown or out of range.
     """
     own = None if phase is None else phase.task
-    try:
-        built: Task = build_component(tasks, Task, own or scenario.task)
-    except ScenarioError as error:
-        raise ScenarioError(f"{task_key(phase)}: {error}") from None
+    built: Task = TASKS.build(own or scenario.task, task_key(phase))
     return built
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.algorithms.transforms import AnswerTransform, Encoded, Quantize, TopK, answer_transforms
-from rayfl.config.component import build_component
+from rayfl.algorithms import construction
+from rayfl.algorithms.transforms import Encoded, Quantize, TopK
 from rayfl.engine.events import RoundDone
 from rayfl.engine.totals import Traffic
 from rayfl.errors import ScenarioError
@@ -119,7 +119,7 @@ def test_with_error_feedback_nothing_is_lost_in_the_long_run(bench: Bench, share
 def test_quantization_has_no_error_feedback() -> None:
     """With two bits the error is larger than what is sent, so a residual would grow from round to round."""
     with pytest.raises(ScenarioError, match="error_feedback: unknown key"):
-        build_component(answer_transforms, AnswerTransform, {"name": "quantize", "error_feedback": True})
+        construction.TRANSFORMS.build({"name": "quantize", "error_feedback": True})
     message = "must be greater than or equal to 2"
     with pytest.raises(ScenarioError, match=rf"phases\.federated\.transforms\.0: bits: {message}"):
         prepared("fedavg", PLAIN, {"transforms": [{"name": "quantize", "bits": 1}]})

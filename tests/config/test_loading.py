@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import rayfl
-from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.loader import read_scenario
 from rayfl.errors import ScenarioError
+from rayfl.runs.resolution import resolve
 
 TABLES: dict[str, Any] = {
     "seed": 1,
@@ -70,7 +70,7 @@ def test_shipped_scenarios_are_found_from_anywhere(name: str, folder: Path) -> N
 def test_all_shipped_scenarios_are_valid_with_titles_and_known_algorithms(folder: Path) -> None:
     for name in find_scenarios():
         for quick in (False, True):
-            loaded = with_algorithm_defaults(load_scenario(name, quick=quick))
+            loaded = resolve(load_scenario(name, quick=quick))
             assert (loaded.name, bool(loaded.title)) == (name, True)
 
 

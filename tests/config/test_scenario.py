@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.cohort import Bernoulli, BySize, Explicit
 from rayfl.config.data import Data, Normalization
@@ -19,6 +18,7 @@ from rayfl.config.local import Local
 from rayfl.config.phase import Phase
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
+from rayfl.runs.resolution import resolve
 
 positive = st.floats(0, 3.4e38, exclude_min=True)
 share = st.floats(min_value=0, max_value=1, exclude_min=True)
@@ -144,7 +144,7 @@ def test_a_written_scenario_loads_as_an_equal_scenario(scenario: Scenario) -> No
 
 def test_every_default_is_written_out() -> None:
     tables = {"data": {"name": "femnist"}, "model": "lenet5", "phases": [{"name": "a", "rounds": 1, "cohort": 1}]}
-    written = tomllib.loads(with_algorithm_defaults(load_scenario(tables)).to_toml())
+    written = tomllib.loads(resolve(load_scenario(tables)).to_toml())
     assert written["phases"][0]["algorithm"] == {
         "name": "fedavg",
         "weighting": "samples",

@@ -8,12 +8,12 @@ from typing import Any
 import pydantic
 import pytest
 
-from rayfl.algorithms.construction import with_algorithm_defaults
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.overrides import apply_override
 from rayfl.config.validation import RENAMED, annotation_at
 from rayfl.errors import ScenarioError
+from rayfl.runs.resolution import resolve
 
 TABLES: dict[str, Any] = {
     "data": {"name": "femnist"},
@@ -36,7 +36,7 @@ def message_for(path: str, value: Any) -> str:
     tables = copy.deepcopy(TABLES)
     apply_override(tables, path, value)
     with pytest.raises(ScenarioError) as caught:
-        with_algorithm_defaults(Scenario.from_tables(tables))
+        resolve(Scenario.from_tables(tables))
     return str(caught.value)
 
 

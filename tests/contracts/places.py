@@ -19,21 +19,21 @@ from rayfl.algorithms.sampler import samplers
 from rayfl.algorithms.transforms import answer_transforms
 from rayfl.callbacks import callbacks
 from rayfl.config import Scenario, load_scenario
-from rayfl.config.component import build_component
 from rayfl.config.phase import config_of
 from rayfl.config.registry import Registry
 from rayfl.data import augmentations, collations, data_sources, labelings, partitioners
-from rayfl.data.partition.split import GIVEN as GIVEN_TO_PARTITIONERS
-from rayfl.data.section import GIVEN_TO_SOURCES
+from rayfl.data.named_functions import SOURCES
+from rayfl.data.partition.split import PARTITIONERS
 from rayfl.engine.schedules.schedule import schedules
 from rayfl.local.optimizers import NOT_HERE, REFUSED, optimizers
-from rayfl.local.sample_weights import weightings
+from rayfl.local.sample_weights import WEIGHTINGS, weightings
 from rayfl.models import models
+from rayfl.models.construction import MODELS
 from rayfl.runs.resolution import resolve
-from rayfl.studies.analysis.analysis import Analysis, analyses
+from rayfl.studies.analysis.analysis import ANALYSES, analyses
 from rayfl.tasks import tasks
 from rayfl.tasks.metrics import metrics
-from rayfl.tasks.metrics.construction import GIVEN as GIVEN_TO_METRICS
+from rayfl.tasks.metrics.construction import METRICS
 from tests.contracts.edges import KeyPath, Schema, alternatives
 
 LEAST: Mapping[str, dict[str, Any]] = {
@@ -135,7 +135,7 @@ class Place:
     def build(self, tables: Mapping[str, Any]) -> Any:
         """What rayfl makes of a scenario with it, before any data is there."""
         if not self.path and self.is_component:
-            return build_component(analyses, Analysis, tables)
+            return ANALYSES.build(tables)
         loaded = load_scenario(tables)
         return resolve(loaded) if self.is_component else loaded
 
@@ -190,12 +190,12 @@ KINDS: Sequence[tuple[Registry, KeyPath, Sequence[str]]] = (
     (answer_transforms, (*PHASE_KEY, "transforms", 0), ()),
     (samplers, (*PHASE_KEY, "cohort"), ()),
     (optimizers, (*PHASE_KEY, "local", "optimizer"), ("params", "lr", "weight_decay", "momentum", *NOT_HERE)),
-    (weightings, (*PHASE_KEY, "local", "sample_weights"), ("labels",)),
+    (weightings, (*PHASE_KEY, "local", "sample_weights"), WEIGHTINGS.given),
     (tasks, ("task",), ()),
-    (metrics, ("evaluation", "metrics", 0), GIVEN_TO_METRICS),
-    (models, ("model",), ("num_classes", "input_shape")),
-    (data_sources, ("data", "options"), GIVEN_TO_SOURCES),
-    (partitioners, ("data", "partition"), tuple(GIVEN_TO_PARTITIONERS)),
+    (metrics, ("evaluation", "metrics", 0), METRICS.given),
+    (models, ("model",), MODELS.given),
+    (data_sources, ("data", "options"), SOURCES.given),
+    (partitioners, ("data", "partition"), PARTITIONERS.given),
     (labelings, ("data", "labels_by"), ("labels",)),
     (collations, ("data", "collate"), ("inputs",)),
     (augmentations, ("data", "augment", 0), ("x", "rng")),

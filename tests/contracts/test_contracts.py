@@ -120,7 +120,7 @@ def test_each_value_at_the_edge_of_its_range_goes_through_toml_and_back(place: P
             accepted += 1
             if isinstance(built, Scenario):
                 tables = tomllib.loads(built.to_toml())
-                assert load_scenario(tables) == built or place.build(tables) == built  # callbacks hold None until built
+                assert load_scenario(tables) == built
         assert not values or bool(accepted) != (name in NEVER), f"{name}: {accepted} of {values} accepted"
 
 

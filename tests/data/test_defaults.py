@@ -10,8 +10,8 @@ import torch
 from pydantic import ValidationError
 
 from rayfl.config.data import Data
-from rayfl.data.section import with_data_defaults
 from rayfl.errors import ScenarioError
+from tests.data.resolved import resolved
 
 HERE = "tests.data.test_defaults"
 ARRAYS = (np.zeros((2, 3)), np.arange(2), np.zeros((2, 3)), np.arange(2))
@@ -22,7 +22,7 @@ def darker(x: torch.Tensor, rng: np.random.Generator, by: float = 0.1) -> torch.
 
 
 def completed(**data: Any) -> dict[str, Any]:
-    return with_data_defaults(Data.model_validate(data)).model_dump(exclude_none=True)
+    return resolved(Data.model_validate(data)).model_dump(exclude_none=True)
 
 
 def test_defaults_of_source_partition_and_augmentations_are_filled_in() -> None:
@@ -40,8 +40,8 @@ def test_defaults_of_source_partition_and_augmentations_are_filled_in() -> None:
 
 @pytest.mark.parametrize("name", ["cifar10", "femnist", "handwriting", "shakespeare", f"{HERE}:ARRAYS"])
 def test_a_completed_section_does_not_change_when_completed_again(name: str) -> None:
-    once = with_data_defaults(Data.model_validate({"name": name, "augment": ["flip"], "partition": "shards"}))
-    assert with_data_defaults(Data.model_validate(once.model_dump())) == once
+    once = resolved(Data.model_validate({"name": name, "augment": ["flip"], "partition": "shards"}))
+    assert resolved(Data.model_validate(once.model_dump())) == once
 
 
 @pytest.mark.parametrize(

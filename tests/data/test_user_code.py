@@ -220,7 +220,7 @@ def number() -> Any:
         ("doubles", r"returned float64\[2, 4, 4, 3\] on cpu for float32\[2, 4, 4, 3\] on cpu; an augmentation is"),
         ("smaller", r"returned float32\[2, 3, 4, 3\] on cpu for float32\[2, 4, 4, 3\] on cpu"),
         ("number", "returned an object of type int; an augmentation is called as"),
-        ("LABELS", "is an object of type ndarray; an augmentation is called as"),
+        ("LABELS", "is an object of type ndarray, not an augmentation"),
         ("raising_factory", "raised KeyError: 'nothing'"),
     ],
 )

@@ -39,8 +39,8 @@ def network(
 
 
 def test_options_left_to_their_defaults_are_written_out() -> None:
-    chosen = with_defaults(named("a:b", width=3, share=1), network, ["num_classes"], "model")
-    assert (chosen.name, chosen.options) == ("a:b", {"width": 3, "share": 1, "depths": [1, 2]})
+    found = with_defaults(network, {"width": 3, "share": 1}, ["num_classes"], "model")
+    assert found == {"width": 3, "share": 1, "depths": [1, 2]}
 
 
 def test_a_model_has_its_defaults_but_not_what_the_data_decides() -> None:
@@ -51,8 +51,7 @@ def test_a_model_has_its_defaults_but_not_what_the_data_decides() -> None:
 def test_options_that_only_a_users_function_takes_stay() -> None:
     def open_ended(first: int = 1, **others: int) -> None: ...
 
-    chosen = with_defaults(named("a:b", second=2), open_ended, (), "model")
-    assert chosen.options == {"second": 2, "first": 1}
+    assert with_defaults(open_ended, {"second": 2}, (), "model") == {"second": 2, "first": 1}
 
 
 @pytest.mark.parametrize(

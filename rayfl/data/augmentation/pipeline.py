@@ -9,13 +9,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 
-from rayfl.config.registry import call_with_options, check_callable, check_options
+from rayfl.config.component import Choice
 from rayfl.config.section import Named
 from rayfl.data import augmentations
 from rayfl.data.augmentation.augmentation import Augmentation, Compose, drawn_in_turn
@@ -243,19 +242,18 @@ def build(chosen: Named, where: str) -> Step:
     Raises:
         ScenarioError: The name or an option is unknown, or the object is not an augmentation.
     """
-    target = augmentations.resolve(chosen.name)
+    target = AUGMENTATIONS.target(chosen.name, where)
     where_named = f"{where}: '{chosen.name}'"
     if is_transform(target):
-        per, options = split_off_per(chosen, where)
-        built_already = not inspect.isclass(target)
-        if built_already and options:
-            raise ScenarioError(f"{where}.{next(iter(options))}: '{chosen.name}' is an instance and takes only per")
-        transform = target if built_already else call_with_options(target, options, {}, where)
-        return TorchvisionTransform(transform, where_named, per)
-    check_callable(target, where_named, f"; {_EXPECTED}")
-    if taken := batch_arguments(target, chosen):
-        return UserAugmentation(partial(target, **check_options(target, chosen.options, taken, where)), where_named)
-    built = call_with_options(target, chosen.options, {}, where)
+        per = AUGMENTATIONS.set_apart(target, chosen, where)["per"]
+        if inspect.isclass(target):
+            return TorchvisionTransform(AUGMENTATIONS.build(chosen, where), where_named, per)
+        if options := [key for key in chosen.options if key != "per"]:
+            raise ScenarioError(f"{where}.{options[0]}: '{chosen.name}' is an instance and takes only per")
+        return TorchvisionTransform(target, where_named, per)
+    if AUGMENTATIONS.given_to(target, chosen, where):
+        return UserAugmentation(AUGMENTATIONS.bound(chosen, where), where_named)
+    built = AUGMENTATIONS.build(chosen, where)
     if isinstance(built, Augmentation):
         return built
     if is_transform(built):
@@ -265,27 +263,35 @@ def build(chosen: Named, where: str) -> Step:
     return UserAugmentation(built, where_named)
 
 
-def split_off_per(chosen: Named, where: str) -> tuple[Per, dict[str, Any]]:
-    """Separates `per` from the options of the transform itself.
+class _Augmentations(Choice):
+    def given_to(self, target: Callable[..., Any], chosen: Named, where: str) -> Sequence[str]:
+        """The first two parameters if the function itself is the augmentation; otherwise none."""
+        if not inspect.isfunction(target):
+            return ()
+        parameters = inspect.signature(target).parameters.values()
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        taken = tuple(p.name for p in positional[:2] if p.default is p.empty and p.name not in chosen.options)
+        return taken if len(taken) == 2 else ()
 
-    Raises:
-        ScenarioError: `per` is neither "sample" nor "batch".
-    """
-    options = chosen.options
-    per = options.pop("per", "sample")
-    if per not in ("sample", "batch"):
-        raise ScenarioError(f"{where}.per: must be 'sample' or 'batch' (got {per!r})")
-    return per, options
+    def set_apart(self, target: Callable[..., Any], chosen: Named, where: str) -> dict[str, Any]:
+        if not is_transform(target):
+            return {}
+        per = chosen.options.get("per", "sample")
+        if per not in ("sample", "batch"):
+            raise ScenarioError(f"{where}.per: must be 'sample' or 'batch' (got {per!r})")
+        return {"per": per}
+
+    def resolve(self, chosen: Named, where: str) -> Named:
+        target = self.target(chosen.name, where)
+        if is_transform(target) and not inspect.isclass(target):  # an instance has its options
+            return Named.model_validate({**dict(chosen), **self.set_apart(target, chosen, where)})
+        resolved: Named = super().resolve(chosen, where)
+        return resolved
 
 
-def batch_arguments(target: Any, chosen: Named) -> tuple[str, ...]:
-    """The first two parameter names if the function itself is the augmentation; otherwise none."""
-    if not inspect.isfunction(target):
-        return ()
-    parameters = inspect.signature(target).parameters.values()
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    taken = tuple(p.name for p in positional[:2] if p.default is p.empty and p.name not in chosen.options)
-    return taken if len(taken) == 2 else ()
+AUGMENTATIONS = _Augmentations(
+    augmentations, otherwise="is an object of type {}, not an augmentation", says_where=False
+)
 
 
 def _applied(

@@ -9,9 +9,8 @@ import numpy as np
 from pydantic import Field, NonNegativeInt
 
 from rayfl.config.section import Named
-from rayfl.data import labelings
 from rayfl.data.checks import MAX_CLASSES
-from rayfl.data.named_functions import chosen_function
+from rayfl.data.named_functions import LABELINGS
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.wording import report_as_theirs
 
@@ -82,7 +81,7 @@ def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
         ScenarioError: The name or an option is unknown, or the object is not callable.
     """
     what = f"data.labels_by: '{chosen.name}'"
-    classify = chosen_function(labelings, chosen, "data.labels_by", _EXPECTED)
+    classify = LABELINGS.bound(chosen, "data.labels_by")
 
     def checked(labels: np.ndarray) -> np.ndarray:
         try:

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from rayfl.config.component import Choice
 from rayfl.config.data import Data
-from rayfl.config.registry import asks_for, call_with_options, check_callable
+from rayfl.config.registry import asks_for
 from rayfl.config.section import Named
 from rayfl.data import partitioners
 from rayfl.data.checks import are_class_labels, how_to_number
@@ -92,8 +93,13 @@ def _in_words(found: Any) -> str:
     return "None" if found is None else f"an object of type {type(found).__name__}"
 
 
-GIVEN = ("labels", "num_classes", "targets", "num_samples", "clients", "rng", "natural")
-"""The arguments that a partitioner may declare; see `rayfl.data.partition`."""
+PARTITIONERS = Choice(
+    partitioners,
+    given=("labels", "num_classes", "targets", "num_samples", "clients", "rng", "natural"),
+    otherwise="is an object of type {}, not a partitioner",
+    says_where=False,
+)
+"""A partitioner may declare any of the given arguments; see `rayfl.data.partition`."""
 
 _CLASSES = ("labels", "num_classes")
 
@@ -123,9 +129,8 @@ def partitioned(
             effect.
         DataError: A user-defined partitioner did not return a partition.
     """
-    partitioner = partitioners.resolve(partition.name)
+    partitioner = PARTITIONERS.target(partition.name, "data.partition")
     what = f"data.partition: '{partition.name}'"
-    check_callable(partitioner, what, ", not a partitioner")
     if config.labels_by:
         _check_reads_classes(partitioner, partition)
     elif classes is None and _needs_classes(partitioner, partition):
@@ -142,7 +147,7 @@ def partitioned(
         "rng": stream(seed, "partition"),
         "natural": natural,
     }
-    found = call_with_options(partitioner, partition.options, given, "data.partition")
+    found = PARTITIONERS.build(partition, "data.partition", **given)
     return found if partition.name in partitioners else checked_shards(found, len(train), config.clients, what)
 
 

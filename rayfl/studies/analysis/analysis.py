@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from matplotlib.figure import Figure
 from pydantic import BeforeValidator, PositiveInt
 
-from rayfl.config.component import Component
+from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -97,3 +97,6 @@ class Analysis(Component, ABC):
 def by_run(rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[list[Mapping[str, Any]]]:
     """The rows of each run, in order."""
     return [[row for row in rows if row["run"] == number] for number in range(len(runs))]
+
+
+ANALYSES = Choice(analyses, Analysis)

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
-from rayfl.config.registry import call_with_options, check_callable, check_options
+from rayfl.config.component import Choice
 from rayfl.config.section import Named
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.tasks.metrics import metrics
 from rayfl.tasks.metrics.metric import Metric
 from rayfl.tasks.task import Task
 
-OF_EVERY_METRIC = ("label", "higher_is_better")
-"""Options that rayfl reads itself: the metric's name in the records, and its direction."""
-
-GIVEN = (
-    "kind",
-    "task",
-    "num_outputs",
-    "num_classes",
-    "num_labels",
-    "ignored_label",
-    "ignore_index",
-    "class_dimension",
-    "predictions",
-)
-"""Arguments that rayfl passes to a metric that has them; rayfl's names, then torchmetrics'."""
+OF_EVERY_METRIC = {"label": (str, "text"), "higher_is_better": (bool, "true or false")}
+"""Options that rayfl reads itself, with their types: the metric's name in the records, and its direction."""
 
 
 def metric_label(chosen: Named) -> str:
@@ -66,70 +52,62 @@ def build_metrics(
     return built
 
 
-def metric_options(chosen: Named, where: str) -> Mapping[str, Any]:
-    """Returns the options that belong to the metric itself.
+class _Metrics(Choice):
+    def given_to(self, target: Any, chosen: Named, where: str) -> Sequence[str]:
+        if not _is_function(target, chosen.name):
+            return self.given
+        positional = [
+            parameter.name
+            for parameter in inspect.signature(target).parameters.values()
+            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        if len(positional) < 2:
+            raise ScenarioError(
+                f"{where}: metric '{chosen.name}' is a function of {positional}; it must take (outputs, targets)"
+            )
+        return positional[:2]
 
-    Raises:
-        ScenarioError: An option that rayfl reads itself has the wrong type.
-    """
-    options = dict(chosen.options)
-    for key, kind, said in (("label", str, "text"), ("higher_is_better", bool, "true or false")):
-        if key in options and not isinstance(options.pop(key), kind):
-            raise ScenarioError(f"{where}.{key}: must be {said} (got {chosen.options[key]!r})")
-    if not metric_label(chosen).isidentifier():
-        raise ScenarioError(f"{where}.label: '{metric_label(chosen)}' must be letters, digits and underscores")
-    return options
-
-
-def function_arguments(name: str, target: Any, where: str) -> list[str] | None:
-    """Returns the names of the two arguments of a user's metric function; None for a class or a built-in metric.
-
-    Raises:
-        ScenarioError: It takes fewer than two arguments.
-    """
-    if isinstance(target, type) or name in metrics:
-        return None
-    positional = [
-        parameter.name
-        for parameter in inspect.signature(target).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(positional) < 2:
-        raise ScenarioError(f"{where}: metric '{name}' is a function of {positional}; it must take (outputs, targets)")
-    return positional[:2]
+    def set_apart(self, target: Any, chosen: Named, where: str) -> dict[str, Any]:
+        """The options of every metric: its name in the records, and its direction."""
+        apart = {key: value for key, value in chosen.options.items() if key in OF_EVERY_METRIC}
+        for key, (kind, said) in OF_EVERY_METRIC.items():
+            if key in apart and not isinstance(apart[key], kind):
+                raise ScenarioError(f"{where}.{key}: must be {said} (got {apart[key]!r})")
+        if not metric_label(chosen).isidentifier():
+            raise ScenarioError(f"{where}.label: '{metric_label(chosen)}' must be letters, digits and underscores")
+        return apart
 
 
-def metric_target(chosen: Named, where: str) -> Any:
-    """Returns the class or function that a metric's name stands for.
+_FROM_TASK = {
+    "kind": "kind",
+    "task": "kind",
+    "ignored_label": "ignored_label",
+    "ignore_index": "ignored_label",
+    "class_dimension": "class_dimension",
+    "predictions": "predictions",
+}
+"""Arguments that rayfl passes to a metric that has them, and the task's attributes; rayfl's names and torchmetrics'."""
 
-    Raises:
-        ScenarioError: The name is unknown or is not that of a metric.
-    """
-    target = metrics.resolve(chosen.name, where)
-    check_callable(target, f"{where}: '{chosen.name}'", ", not a metric")
-    return target
+_NUM_OUTPUTS = ("num_outputs", "num_classes", "num_labels")
+"""The names of one more, the width of the network's output."""
+
+METRICS = _Metrics(metrics, given=(*_FROM_TASK, *_NUM_OUTPUTS), otherwise="is an object of type {}, not a metric")
+
+
+def _is_function(target: Any, name: str) -> bool:
+    """Whether it is a user's metric function, not a class or a built-in metric."""
+    return not isinstance(target, type) and name not in metrics
 
 
 def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
-    target, options = metric_target(chosen, where), metric_options(chosen, where)
     what = f"{where}: metric '{chosen.name}'"
-    given = {
-        "kind": task.kind,
-        "task": task.kind,
-        "num_outputs": num_outputs,
-        "num_classes": num_outputs,
-        "num_labels": num_outputs,
-        "ignored_label": task.ignored_label,
-        "ignore_index": task.ignored_label,
-        "class_dimension": task.class_dimension,
-        "predictions": task.predictions,
-    }
-    if arguments := function_arguments(chosen.name, target, where):
+    if _is_function(METRICS.target(chosen.name, where), chosen.name):
         from rayfl.tasks.metrics.adapted import FunctionMetric
 
-        return FunctionMetric(partial(target, **check_options(target, options, arguments, where)))
+        return FunctionMetric(METRICS.bound(chosen, where))
+    given = {name: getattr(task, attribute) for name, attribute in _FROM_TASK.items()}
     try:
-        made = call_with_options(target, options, given, where)
+        made = METRICS.build(chosen, where, **given, **dict.fromkeys(_NUM_OUTPUTS, num_outputs))
     except ScenarioError as error:
         raise ScenarioError(f"{what} with task '{task.name}': {error}") from None
     if isinstance(made, Metric):

@@ -14,9 +14,9 @@ from torchvision.transforms import v2
 import rayfl
 from rayfl.config.data import Data
 from rayfl.data.batches import BatchSource
-from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import ScenarioError
+from tests.data.resolved import resolved
 
 HERE = "tests.data.augmentation.test_torchvision_transform"
 V2 = "torchvision.transforms.v2"
@@ -45,7 +45,7 @@ class Darker(v2.Transform):  # type: ignore[misc]
 
 def store(*augment: Any, **data: Any) -> ShardStore:
     tables = {"name": f"{HERE}:images", "clients": 3, "augment": list(augment), **data}
-    return build_store(with_data_defaults(Data.model_validate(tables)), 0, Path(), Path())
+    return build_store(resolved(Data.model_validate(tables)), 0, Path(), Path())
 
 
 def batches(*augment: Any, seed: int = 1, **data: Any) -> list[torch.Tensor]:
@@ -133,7 +133,7 @@ def test_a_run_has_the_same_bits_again(tmp_path: Path) -> None:
 
 
 def test_options_are_written_out() -> None:
-    found = with_data_defaults(Data.model_validate({"name": "femnist", "augment": [f"{V2}:RandomErasing"]}))
+    found = resolved(Data.model_validate({"name": "femnist", "augment": [f"{V2}:RandomErasing"]}))
     assert found.augment[0].options == {
         "p": 0.5, "scale": [0.02, 0.33], "ratio": [0.3, 3.3], "value": 0.0, "inplace": False, "per": "sample",
     }  # fmt: skip

@@ -11,10 +11,10 @@ import pytest
 from rayfl.config.data import Data
 from rayfl.data.partition.dirichlet import dirichlet
 from rayfl.data.partition.labels_by import argmax, column, quantiles
-from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.streams import stream
+from tests.data.resolved import resolved
 
 HERE = "tests.data.partition.test_labels_by"
 RNG = np.random.default_rng(0)
@@ -199,6 +199,6 @@ def test_functions_that_make_no_classes_are_named_by_key(name: str, labels_by: A
 
 
 def test_options_of_labels_by_are_filled_in() -> None:
-    found = with_data_defaults(Data.model_validate({"name": "femnist", "labels_by": "quantiles"}))
+    found = resolved(Data.model_validate({"name": "femnist", "labels_by": "quantiles"}))
     assert found.labels_by is not None
     assert found.labels_by.options == {"bins": 10}

@@ -15,9 +15,9 @@ from PIL import Image
 from rayfl.config.data import Data
 from rayfl.config.loader import absolute
 from rayfl.data.inputs import Fields, Ragged
-from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import RayflError
+from tests.data.resolved import resolved
 
 RNG = np.random.default_rng(0)
 N = 40
@@ -61,7 +61,7 @@ def store(folder: Path, name: str = "parquet_folder", data: Any = None, **option
     path = {"path": "people"} if name == "parquet_folder" else {}
     tables = {"name": name, "options": path | options} | (data or {"clients": 2, "partition": "iid"})
     tables = absolute({"data": tables}, folder)["data"]
-    return build_store(with_data_defaults(Data.model_validate(tables)), 0, folder, folder)
+    return build_store(resolved(Data.model_validate(tables)), 0, folder, folder)
 
 
 def test_numeric_columns_form_vectors_and_strings_are_classes(folder: Path) -> None:

@@ -12,13 +12,13 @@ from PIL import Image
 from rayfl.config.data import Data
 from rayfl.data.dataset import Dataset
 from rayfl.data.scenario_data import load
-from rayfl.data.section import with_data_defaults
 from rayfl.errors import DataError, ScenarioError
+from tests.data.resolved import resolved
 
 
 def loaded(folder: Path, source: str = "auto", **options: Any) -> Dataset:
     config = Data.model_validate({"name": "imagenet", "source": source, "options": {"size": 4, **options}})
-    return load(with_data_defaults(config), 0, folder, folder / "cache")
+    return load(resolved(config), 0, folder, folder / "cache")
 
 
 def test_it_is_in_the_data_folder_with_a_folder_for_each_class(tmp_path: Path) -> None:

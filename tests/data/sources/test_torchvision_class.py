@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 from rayfl.config.data import Data
-from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import RayflError
+from tests.data.resolved import resolved
 
 RNG = np.random.default_rng(0)
 IMAGES = {part: RNG.integers(0, 256, (n, 28, 28), np.uint8) for part, n in (("train", 30), ("t10k", 12))}
@@ -32,7 +32,7 @@ def write_idx(folder: Path, prefix: str, part: str) -> None:
 
 def store(folder: Path, **options: Any) -> ShardStore:
     data = Data.model_validate({"name": "torchvision", "clients": 3, "options": options})
-    return build_store(with_data_defaults(data), 0, folder, folder)
+    return build_store(resolved(data), 0, folder, folder)
 
 
 def test_a_class_with_train_or_split_is_read_image_by_image(tmp_path: Path) -> None:

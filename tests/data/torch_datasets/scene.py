@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import Dataset
 
 from rayfl.config.data import Data
-from rayfl.data.section import with_data_defaults
 from rayfl.data.store import ShardStore, build_store
+from tests.data.resolved import resolved
 
 HERE = "tests.data.torch_datasets.scene"
 RNG = np.random.default_rng(0)
@@ -63,4 +63,4 @@ def vector(row: int) -> Any:
 def store(returned: Any, folder: Path, **data: Any) -> ShardStore:
     RETURNED["it"] = returned
     tables = {"name": f"{HERE}:source"} | data
-    return build_store(with_data_defaults(Data.model_validate(tables)), 0, folder, folder)
+    return build_store(resolved(Data.model_validate(tables)), 0, folder, folder)

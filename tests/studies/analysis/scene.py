@@ -10,8 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from rayfl.config.component import build_component
-from rayfl.studies.analysis.analysis import Analysis, analyses
+from rayfl.studies.analysis.analysis import ANALYSES, Analysis
 from rayfl.studies.analysis.execution import Launch, carry_out
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -37,7 +36,8 @@ def opened(run: RunFolder) -> OpenedRun:
 
 
 def build(name: str, **options: Any) -> Any:
-    return build_component(analyses, Analysis, {"name": name, **options})
+    analysis: Analysis = ANALYSES.build({"name": name, **options})
+    return analysis
 
 
 def analysed(
