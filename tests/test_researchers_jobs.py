@@ -122,7 +122,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
     ran: list[str] = []
     from rayfl.studies.grid.cell_runs import run_cell
 
-    def interrupted(cell: Any, data_dir: Path) -> str | None:
+    def interrupted(cell: Any, data_dir: Path, *_: object) -> str | None:
         if len(ran) == 3:
             raise KeyboardInterrupt
         ran.append(str(cell))

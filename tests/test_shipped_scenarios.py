@@ -32,7 +32,7 @@ from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.plan.workload import InitialModel, Workload
-from rayfl.runs.preparation import prepare
+from rayfl.runs.preparation import Prepared, prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cell_checks import check_cells
 from rayfl.studies.grid.cell_runs import planned
@@ -286,12 +286,12 @@ def test_cells_with_every_network_and_phase_can_be_prepared(monkeypatch: pytest.
 
     monkeypatch.setattr("rayfl.runs.preparation.build_store", once)
     for found in with_all_parts(name for name in GRIDS if name not in (*NEED_TEXT, *CALIBRATED)).values():
-        check_cells(found, Path("nowhere"))
+        check_cells(found, Prepared(Path("nowhere")))
 
 
 @pytest.mark.parametrize("name", quick_set(GRIDS))
 def test_every_cell_of_a_grid_can_be_prepared_in_its_quick_form(name: str) -> None:
-    check_cells(map(from_what_is_at_hand, cells(name, quick=True)), Path("nowhere"))
+    check_cells(map(from_what_is_at_hand, cells(name, quick=True)), Prepared(Path("nowhere")))
 
 
 @pytest.mark.parametrize("name", quick_set(GRIDS))

@@ -19,11 +19,13 @@ from typing import Any
 import torch
 
 import rayfl
-from rayfl.config.scenario import CHANGES_NO_RESULT
-from rayfl.data.store import ShardStore
+from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
 from rayfl.runs.archive import GridPlace
+from rayfl.runs.digests import code_digests
+from rayfl.runs.start_chain import with_starts
 
 PACKAGES = ("torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")
 
@@ -98,33 +100,28 @@ def _version(package: str) -> str | None:
         return None
 
 
-def fingerprint(job: RunPlan, start: str | None = None) -> str:
+def fingerprint(scenario: Scenario, data: str, clients: int, start: str | None) -> str:
     """Hexadecimal digest of the scenario, its data, rayfl's code, the user's code, and the libraries.
 
     Args:
-        job: The scenario with its data.
+        scenario: The resolved scenario.
+        data: A digest of its data.
+        clients: Number of its clients.
         start: The digest of the scenario's own start.
     """
-    scenario = job.scenario
+    simulated = scenario.participation
     tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start"})
     parts = {
         "scenario": tables,
         "start": [start, scenario.start and [scenario.start.head, scenario.start.ignore]],
-        "data": _data_digest(job.result.store),
-        "traces": job.devices.digests if job.devices else [],
-        "code": dict(job.code),
+        "data": data,
+        "traces": build_profiles(simulated, scenario.seed, clients).digests if simulated else [],
+        "code": code_digests(with_starts(scenario)),
         "rayfl": _package_digest(Path(rayfl.__file__).parent),
         "libraries": {name: version(name) for name in ("torch", "torchvision", "numpy")},
         "device": "cuda" if scenario.resources.uses_cuda else torch.backends.cpu.get_cpu_capability(),
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
-def _data_digest(store: ShardStore) -> str:
-    digest = hashlib.sha256(store.provenance.digest.encode())
-    for array in (store.train_shards.rows, store.train_shards.offsets):
-        digest.update(array.tobytes())
-    return digest.hexdigest()
 
 
 def _package_digest(folder: Path) -> str:

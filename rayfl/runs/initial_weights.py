@@ -14,8 +14,11 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.transfer import Transfer, renamed, transfer
 from rayfl.runs.environment import fingerprint
+from rayfl.runs.preparation import Prepared
+from rayfl.runs.resolution import resolve
 from rayfl.runs.resume import How
 from rayfl.runs.start_chain import scenario_to_start_from
+from rayfl.runs.status import readable_status
 from rayfl.runs.weight_sources import Source, from_file, from_library, from_named_run, origin_digest, run_once
 
 Prepare = Callable[[Scenario], tuple[RunPlan, FlatModel]]
@@ -23,15 +26,17 @@ Run = Callable[[Scenario, Path, How], None]
 
 
 def find_source(
-    start: Start, model: FlatModel, folder: Path, prepare: Prepare, run: Run, say: Callable[[str], None]
+    start: Start, model: FlatModel, folder: Path, prepared: Prepared, run: Run, say: Callable[[str], None]
 ) -> Source:
     """Finds the weights that a scenario starts from; runs another scenario for them if necessary.
+
+    A scenario that has run before is identified by its data, without building its networks again.
 
     Args:
         start: The scenario's [start].
         model: The model to start from these weights, that of the first phase.
         folder: Holds the runs of scenarios that others start from.
-        prepare: Loads a scenario's data and builds its network.
+        prepared: Loads data, and builds the networks of a scenario that has to run.
         run: Runs a scenario with its records in a folder, or resumes the run there.
         say: Receives remarks for the user.
 
@@ -42,9 +47,14 @@ def find_source(
     scenario = scenario_to_start_from(start)
     if scenario is None:
         return given(start)
-    job, theirs = prepare(scenario)
-    _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
-    return run_once(scenario, _digest(job, prepare), folder, lambda kept, how: run(scenario, kept, how), say)
+    digest = _digest(scenario, prepared)
+    kept, where = folder / f"{scenario.name}-{digest[:16]}", f"start.scenario '{start.scenario}'"
+    status = readable_status(kept)
+    if status is None or status["status"] != "finished":
+        _transfer(start, prepared.plan(scenario)[1].state_dict(), model, where)
+    source = run_once(scenario, digest, kept, lambda how: run(scenario, kept, how), say)
+    _transfer(start, source.state, model, where)
+    return source
 
 
 def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
@@ -122,18 +132,20 @@ def given(start: Start) -> Source:
     return from_library(start.weights)
 
 
-def _digest(job: RunPlan, prepare: Prepare) -> str:
+def _digest(scenario: Scenario, prepared: Prepared) -> str:
     """A digest of everything that a scenario's result depends on, including its own start."""
-    start = job.scenario.start
+    scenario = resolve(scenario)
+    return fingerprint(scenario, *prepared.identity(scenario), _digest_of_start(scenario.start, prepared))
+
+
+def _digest_of_start(start: Start | None, prepared: Prepared) -> str | None:
     if start is None:
-        return fingerprint(job)
+        return None
     before = scenario_to_start_from(start)
     if before is not None:
-        return fingerprint(job, _digest(prepare(before)[0], prepare))
+        return _digest(before, prepared)
     if start.file is not None:
-        origin = from_file(Path(start.file)).origin
-    elif start.run is not None:
-        origin = from_named_run(start.run).origin
-    else:
-        origin = {"name": start.weights or ""}
-    return fingerprint(job, origin_digest(origin))
+        return origin_digest(from_file(Path(start.file)).origin)
+    if start.run is not None:
+        return origin_digest(from_named_run(start.run).origin)
+    return origin_digest({"name": start.weights or ""})

@@ -34,7 +34,7 @@ from rayfl.runs.ending import draw
 from rayfl.runs.initial_weights import find_source, first_model, start_from
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.options import RunOptions
-from rayfl.runs.preparation import Prepared, prepare
+from rayfl.runs.preparation import Prepared
 from rayfl.runs.privacy_record import new_ledger
 from rayfl.runs.records import Records
 from rayfl.runs.result import Result
@@ -138,13 +138,13 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console, prepared: Pr
         scenario: The scenario, as loaded from files and overrides.
         launch: How to run it.
         console: Prints progress.
-        prepared: What was prepared for a run that starts from this one.
+        prepared: What scenarios that belong together share; afterwards it keeps the data of the requested run.
     """
     if launch.options.backend == "inline" and scenario.resources.dashboard:
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     with ExitStack() as held:
         check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
-        return _carried_out(scenario, launch, console, held, check_held, prepared or Prepared())
+        return _carried_out(scenario, launch, console, held, check_held, prepared or Prepared(launch.data_dir))
 
 
 def _carried_out(
@@ -164,7 +164,7 @@ def _carried_out(
             old.put_back()  # if an attempt to start over was killed
         if launch.options.resume:
             check_something_left(launch.folder, scenario, launch.options.callbacks, launch.where)
-    job, model = prepare(scenario, launch.data_dir, prepared)
+    job, model = prepared.plan(scenario)
     if launch.mirror and not job.scenario.repeatable:
         raise ScenarioError(
             f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
@@ -173,7 +173,7 @@ def _carried_out(
     if launch.options.centralise:
         keep = launch.options.centralise == "keep_momentum"
         counterpart = centralised(job.scenario, job.result.population.sizes, keep)
-        job, model = prepare(counterpart, launch.data_dir, prepared)
+        job, model = prepared.plan(counterpart)
     named, given = build_callbacks(job.scenario), checked(launch.options.callbacks, job.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
         check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
@@ -184,6 +184,8 @@ def _carried_out(
         check_decisions(callback, job, f"callbacks[{index}]")
     if job.scenario.start:
         job = _started(job, model, launch, console, prepared)
+    if launch.for_itself:
+        prepared.keep_data_of(job.scenario)
     del prepared  # frees what only the start needed
     callbacks = [*named, *given]
     if launch.for_itself:
@@ -274,10 +276,7 @@ def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, p
     def say(text: str) -> None:
         console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
 
-    def prepare_start(before: Scenario) -> tuple[RunPlan, FlatModel]:
-        return prepare(before, launch.data_dir, prepared)
-
-    source = find_source(start, first, launch.starts, prepare_start, run_first, say)
+    source = find_source(start, first, launch.starts, prepared, run_first, say)
     job, taken = start_from(job, first, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
     return job

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
@@ -45,31 +46,69 @@ KEPT = 4
 """Number of data sets, and of plans with their networks, in memory at once."""
 
 
+class DataIdentity(NamedTuple):
+    """What identifies the data of a run without holding it.
+
+    Attributes:
+        digest: A digest of the data and of its partition among the clients.
+        clients: Number of clients.
+    """
+
+    digest: str
+    clients: int
+
+
 class Prepared:
     """The latest data and plans, for scenarios that belong together: starts, centralised counterparts, cells of a grid.
 
     Equal data is loaded once, and equal scenarios are prepared once.
+
+    Args:
+        data_dir: The folder with real data.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
         self._stores: OrderedDict[str, ShardStore] = OrderedDict()
         self._plans: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
+        self._identities: dict[str, DataIdentity] = {}
 
-    def store(self, scenario: Scenario, data_dir: Path) -> ShardStore:
-        """Returns the data of a scenario; see `build_store`."""
-        data = scenario.data
-        key = json.dumps([data.model_dump(mode="json"), scenario.data_seed, str(data_dir)], sort_keys=True)
-        return _latest(self._stores, key, lambda: build_store(data, scenario.data_seed, data_dir, cache_folder()))
+    def store(self, scenario: Scenario) -> ShardStore:
+        """Returns the data of a resolved scenario; see `build_store`."""
+        data, seed, folder = scenario.data, scenario.data_seed, self._data_dir
+        return _latest(self._stores, _data_key(scenario), lambda: build_store(data, seed, folder, cache_folder()))
 
-    def plan(self, scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
-        """Returns the plan of a resolved scenario, and the initial model of its last phase."""
-        key = json.dumps([scenario.model_dump(mode="json", exclude={"module_folders"}), str(data_dir)], sort_keys=True)
-        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store, data_dir))
+    def identity(self, scenario: Scenario) -> DataIdentity:
+        """Returns the identity of a resolved scenario's data, which is loaded only the first time."""
+        key = _data_key(scenario)
+        if key not in self._identities:
+            store = self.store(scenario)
+            digest = hashlib.sha256(store.provenance.digest.encode())
+            for array in (store.train_shards.rows, store.train_shards.offsets):
+                digest.update(array.tobytes())
+            self._identities[key] = DataIdentity(digest.hexdigest(), store.num_clients)
+        return self._identities[key]
+
+    def keep_data_of(self, *scenarios: Scenario) -> None:
+        """Drops all plans, and all data but that of these scenarios."""
+        self._plans.clear()
+        for key in set(self._stores) - set(map(_data_key, scenarios)):
+            del self._stores[key]
+
+    def plan(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
+        """Returns the plan of a scenario and the initial model of its last phase; see `prepare`."""
+        scenario = resolve(scenario)
+        key = json.dumps(scenario.model_dump(mode="json", exclude={"module_folders"}), sort_keys=True)
+        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store))
         load_initial(model, run.result.initial)  # a run may have trained it
         if run.scenario is not scenario:
             phases = [plan.with_facts(scenario=scenario) for plan in run.phases]
             run = replace(run, scenario=scenario, phases=phases)
         return run, model
+
+
+def _data_key(scenario: Scenario) -> str:
+    return json.dumps([scenario.data.model_dump(mode="json"), scenario.data_seed], sort_keys=True)
 
 
 def _latest(kept: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
@@ -82,13 +121,12 @@ def _latest(kept: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
     return kept[key]
 
 
-def prepare(scenario: Scenario, data_dir: Path, prepared: Prepared | None = None) -> tuple[RunPlan, FlatModel]:
+def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
     """Loads the data, builds the networks, and makes every check that is possible before a host starts.
 
     Args:
         scenario: The scenario as loaded from files and overrides.
         data_dir: The folder with real data.
-        prepared: What scenarios that belong together share; None for a scenario by itself.
 
     Returns:
         The plan of the run, and the initial model of its last phase on the CPU.
@@ -97,14 +135,12 @@ def prepare(scenario: Scenario, data_dir: Path, prepared: Prepared | None = None
         ScenarioError: The scenario is wrong.
         DataError: The data is missing or wrong.
     """
-    return (Prepared() if prepared is None else prepared).plan(resolve(scenario), data_dir)
+    return Prepared(data_dir).plan(scenario)
 
 
-def _prepared(
-    scenario: Scenario, load: Callable[[Scenario, Path], ShardStore], data_dir: Path
-) -> tuple[RunPlan, FlatModel]:
+def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tuple[RunPlan, FlatModel]:
     plans = check_scenario(scenario)
-    store = load(scenario, data_dir)
+    store = load(scenario)
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)

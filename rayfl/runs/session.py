@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
     from rayfl.callbacks.callback import Given
     from rayfl.runs.centralised import Centralise
+    from rayfl.runs.preparation import Prepared
     from rayfl.runs.result import Result
     from rayfl.runs.working_folder import Mirror
 
@@ -109,7 +110,14 @@ class Session:
         )
         return self._run(scenario, overrides, quick, options)
 
-    def _run(self, scenario: ScenarioLike | None, overrides: Overrides, quick: bool, options: RunOptions) -> Result:
+    def _run(
+        self,
+        scenario: ScenarioLike | None,
+        overrides: Overrides,
+        quick: bool,
+        options: RunOptions,
+        prepared: Prepared | None = None,
+    ) -> Result:
         if options.more and scenario is not None:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
         place = located(options.run_folder or options.out)
@@ -117,7 +125,7 @@ class Session:
             begun = RunArchive(place).scenario_to_resume() if options.resume else None
             check_writable(place)
             loaded = _loaded(scenario, overrides, quick, begun, options)
-            return self._launch(loaded, options.within(place) if options.run_folder else options)
+            return self._launch(loaded, options.within(place) if options.run_folder else options, prepared=prepared)
         from rayfl.runs.working_folder import WorkingFolder, check_holds_no_run, new_place
 
         with WorkingFolder(self._console) as working:
@@ -131,11 +139,13 @@ class Session:
             if not options.run_folder:
                 place = new_place(place, loaded.name, bool(options.centralise))
             mirror = working.publish_at(place)
-            result = self._launch(loaded, options.within(working.path), mirror)
+            result = self._launch(loaded, options.within(working.path), mirror, prepared)
             working.lasts_as_long_as(result)
             return result
 
-    def _launch(self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None) -> Result:
+    def _launch(
+        self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None, prepared: Prepared | None = None
+    ) -> Result:
         kept = self._cluster()
         if kept and loaded.start is None:  # a start that must run first may wait for other programs
             kept.connect_early(options.address, loaded.resources.dashboard)
@@ -145,7 +155,7 @@ class Session:
         data, starts = data_folder(options.data_dir).absolute(), options.starts or cache_folder() / "starts"
         given = tuple(options.callbacks) if isinstance(options.callbacks, list | tuple) else options.callbacks
         options = replace(options, data_dir=data, starts=starts, callbacks=given)
-        return carry_out(loaded, Launch(options, kept=kept, mirror=mirror), self._console)
+        return carry_out(loaded, Launch(options, kept=kept, mirror=mirror), self._console, prepared)
 
     def _cluster(self) -> KeptCluster | None:
         if self._options.backend == "inline":
@@ -261,9 +271,10 @@ def run_with(
     overrides: Overrides = (),
     quick: bool = False,
     console: Console | None = None,
+    prepared: Prepared | None = None,
 ) -> Result:
-    """Runs a scenario as `rayfl.run` does."""
+    """Runs a scenario as `rayfl.run` does, with the data in `prepared` if it is that of the scenario."""
     options.check_out()
     anchored = options.anchored()
     with Session(backend=options.backend, address=options.address, console=console) as session:
-        return session._run(scenario, overrides, quick, anchored)
+        return session._run(scenario, overrides, quick, anchored, prepared)

@@ -145,7 +145,7 @@ def origin_digest(origin: Mapping[str, Any]) -> str:
 
 
 def run_once(
-    scenario: Scenario, digest: str, folder: Path, run: Callable[[Path, How], None], say: Callable[[str], None]
+    scenario: Scenario, digest: str, folder: Path, run: Callable[[How], None], say: Callable[[str], None]
 ) -> Source:
     """The final model of a scenario: reuses an earlier run, continues a stopped one, or runs it.
 
@@ -154,26 +154,25 @@ def run_once(
     Args:
         scenario: The scenario to run.
         digest: A digest of everything that its result depends on.
-        folder: Holds one folder for each digest.
-        run: Runs the scenario with its records in the given folder, or resumes the run there.
+        folder: The folder of its run, whose name ends with the beginning of the digest.
+        run: Runs the scenario with its records in this folder, or resumes the run there.
         say: Receives the reason if a stopped run has to start over.
 
     Raises:
         ResourceError: The folder cannot be written to or locked.
         DivergenceError: An earlier run diverged, as it would again.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{scenario.name}-{digest[:16]}"
-    with _locked(kept.with_name(f"{kept.name}.lock")):
-        status = readable_status(kept, lambda damage: say(f"{damage}; the run continues without it"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(folder.with_name(f"{folder.name}.lock")):
+        status = readable_status(folder, lambda damage: say(f"{damage}; the run continues without it"))
         if status is not None and status.get("diverged"):
             raise DivergenceError(
-                f"start.scenario '{scenario.name}': diverged in '{kept}' ({status['reason']}); change its training, or "
-                "remove that folder to run it again"
+                f"start.scenario '{scenario.name}': diverged in '{folder}' ({status['reason']}); change its training, "
+                "or remove that folder to run it again"
             )
         if status is None or status["status"] != "finished":
-            run_in_place(kept, True, lambda how: run(kept, how), lambda: move_aside(kept), say)
-    found, data = from_run(kept), RunArchive(kept).data_digests
+            run_in_place(folder, True, run, lambda: move_aside(folder), say)
+    found, data = from_run(folder), RunArchive(folder).data_digests
     origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": data}
     return Source(found.state, origin, f"start.scenario '{scenario.name}'")
 

@@ -246,7 +246,7 @@ def test_ctrl_c_leaves_what_is_finished_and_says_how_to_go_on(
 
     ran: list[Cell] = []
 
-    def interrupted(cell: Cell, data_dir: Path) -> str | None:
+    def interrupted(cell: Cell, data_dir: Path, *_: object) -> str | None:
         if len(ran) == 2:
             raise KeyboardInterrupt
         ran.append(cell)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from threading import Thread
@@ -19,7 +20,9 @@ from safetensors.torch import load_file
 import rayfl
 from rayfl.config.data import Data
 from rayfl.config.loader import load_scenario
+from rayfl.config.scenario import Scenario
 from rayfl.data.store import ShardStore, build_store
+from rayfl.engine.plan.network_trial import build_checked
 from rayfl.errors import DataError, DivergenceError, RayflError, ScenarioError
 from rayfl.runs.start_chain import starts_of
 from rayfl.runs.weight_sources import from_file
@@ -165,6 +168,25 @@ def test_equal_data_is_loaded_once_for_a_run_its_counterpart_and_its_chain_of_st
               console=Console(quiet=True))  # fmt: skip
     assert len(kept(tmp_path)) == 2
     assert loaded == ["tests.algorithms.scene:people"]
+
+
+def test_the_networks_of_a_start_that_has_run_are_not_built_again(
+    tmp_path: Path, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = tmp_path / "second.toml"
+    second.write_text(FIRST.replace('"first"', '"second"') + f"[start]\nscenario = {json.dumps(first)}\n")
+    run(tmp_path, start={"scenario": str(second)})
+    built: list[str] = []
+
+    def counted(scenario: Scenario, *arguments: Any) -> object:
+        built.append(scenario.name)
+        return build_checked(scenario, *arguments)
+
+    monkeypatch.setattr("rayfl.runs.preparation.build_checked", counted)
+    run(tmp_path, start={"scenario": str(second)}, name="again")
+    assert built == ["again"]
+    with pytest.raises(DataError, match=rf"start.scenario '{re.escape(str(second))}'"):
+        run(tmp_path, start={"scenario": str(second)}, model="tests.runs.test_initial_weights:Permuted")
 
 
 def test_a_seed_reaches_the_start_of_a_start_unless_that_has_one_of_its_own(tmp_path: Path, first: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics
 from rayfl.config.registry import nearest
@@ -19,35 +18,35 @@ from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.initial_weights import check_start, first_model
-from rayfl.runs.preparation import KEPT, Prepared, prepare
+from rayfl.runs.preparation import KEPT, Prepared
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cells import Cell
 
 
-def check_cells(cells: Iterable[Cell], data_dir: Path, figures: Sequence[str] = ()) -> None:
+def check_cells(cells: Iterable[Cell], prepared: Prepared, figures: Sequence[str] = ()) -> None:
     """Checks the first cell of every row and column, and the scenarios that it starts from, as a run would.
 
     Cells that differ only in seed and task also differ only in random draws, which the checks do not depend on.
 
     Args:
         cells: The cells to be run.
-        data_dir: The folder of real data.
+        prepared: Loads the data; afterwards it holds the latest.
         figures: Columns that the grid shows.
 
     Raises:
         RayflError: A run will have no such column, or any error that the run of a cell would raise before its first
             round; names the cell.
     """
-    prepared = _Prepared(data_dir)
+    checks = _Checks(prepared)
     first: dict[tuple[str, str], Cell] = {}
     for cell in cells:
         first.setdefault((cell.row, cell.column), cell)
     for cell in first.values():
         try:
-            job, model = prepared.checked(cell.scenario)
+            job, model = checks.checked(cell.scenario)
             _check_columns(resolve(cell.scenario), job.result.store, figures)
             if cell.scenario.start is not None:
-                check_start(cell.scenario.start, first_model(job, model), prepared.checked)
+                check_start(cell.scenario.start, first_model(job, model), checks.checked)
         except RayflError as error:
             raise type(error)(f"{cell}: {error}") from error
 
@@ -61,14 +60,14 @@ def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]
             raise ScenarioError(f"figures: no column of metrics.jsonl is called '{name}'; {nearest(name, known)}")
 
 
-class _Prepared:
+class _Checks:
     """Prepares scenarios with the same data and network, which differ only in their phases, once.
 
     If a phase has its own task, network or metrics, all phases must be equal to share a preparation.
     """
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir, self._prepared = data_dir, Prepared()
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
         self._kept: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
 
     def checked(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
@@ -82,7 +81,7 @@ class _Prepared:
         tables = scenario.model_dump(mode="json", exclude={*CHANGES_NO_RESULT, "start", "callbacks"})
         key = json.dumps({**tables, "phases": "any" if alike else tables["phases"]}, sort_keys=True)
         if key not in self._kept:
-            self._kept[key] = prepare(scenario, self._data_dir, self._prepared)
+            self._kept[key] = self._prepared.plan(scenario)
             if len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return self._kept[key]

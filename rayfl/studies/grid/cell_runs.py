@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
@@ -29,6 +29,9 @@ from rayfl.runs.start_chain import Starting, starts_of
 from rayfl.runs.status import Status, readable_status
 from rayfl.studies.grid.cells import MARKER, Cell
 from rayfl.wording import one_line
+
+if TYPE_CHECKING:
+    from rayfl.runs.preparation import Prepared
 
 BEGUN = "begun.json"
 
@@ -178,7 +181,7 @@ def alone_in(folder: Path) -> Iterator[None]:
         yield
 
 
-def run_cell(cell: Cell, data_dir: Path) -> str | None:
+def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> str | None:
     """Runs one cell in this process; its output goes to its log.
 
     If a run of this cell was interrupted, or its worker died, it continues from its last checkpoint.
@@ -186,6 +189,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
     Args:
         cell: The cell; files of other runs in its folder are removed.
         data_dir: The folder of real data.
+        prepared: Holds the data of the latest cell, for the next one with equal data.
 
     Returns:
         None, or the reason of a failure in one line; status.json has it too, and the log has the whole error.
@@ -205,7 +209,7 @@ def run_cell(cell: Cell, data_dir: Path) -> str | None:
             options = replace(options, folder=cell.folder)
         else:
             options = replace(options, resume=cell.folder)
-        run_with(options, cell.scenario, console=console)
+        run_with(options, cell.scenario, console=console, prepared=prepared)
 
     def say(text: str) -> None:
         console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
@@ -234,7 +238,9 @@ def _keep_failure(cell: Cell, error: Exception) -> None:
         Status(cell.folder, sum(phase.rounds for phase in cell.scenario.phases)).ended_early(error)
 
 
-def run_cells(cells: Sequence[Cell], options: RunOptions, folder: Path) -> Iterator[Outcome | int]:
+def run_cells(
+    cells: Sequence[Cell], options: RunOptions, folder: Path, prepared: Prepared | None = None
+) -> Iterator[Outcome | int]:
     """Runs cells in the given order.
 
     Args:
@@ -242,6 +248,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions, folder: Path) -> Itera
         options: With backend `inline` cells run one after another in this process, with `ray` in parallel on a cluster.
             The folder of real data is absolute; if it exists, every node of the cluster must be able to access it.
         folder: The folder of the grid. Every node of the cluster must be able to access it.
+        prepared: What cells that run in this process share.
 
     Yields:
         The outcome of each cell as soon as it ends; in between, the number of running cells.
@@ -254,7 +261,7 @@ def run_cells(cells: Sequence[Cell], options: RunOptions, folder: Path) -> Itera
     if options.backend == "inline":
         for cell in cells:
             yield 1
-            yield Outcome(cell, run_cell(cell, data_dir))
+            yield Outcome(cell, run_cell(cell, data_dir, prepared))
         return
     from rayfl.backends.ray.placement import resources_of
     from rayfl.backends.ray.tasks import Task, run_tasks

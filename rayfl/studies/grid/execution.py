@@ -175,15 +175,20 @@ def _run_left(
         console.print(Text(said, style="yellow"), soft_wrap=True)
     failed: list[Outcome] = []
     left = planned([cell for cell in chosen if cell not in finished], finished)
+    prepared: Prepared | None = None
     if left:
+        from rayfl.runs.preparation import Prepared
         from rayfl.studies.grid.cell_checks import check_cells
 
         assert isinstance(options.data_dir, Path)
-        check_cells([cell for cell in cells if cell in left], options.data_dir, grid.figures)
+        prepared = Prepared(options.data_dir)
+        check_cells([cell for cell in cells if cell in left], prepared, grid.figures)
         check_data_unchanged(finished, left, options.data_dir)
+        if options.backend == "ray":  # other processes run the cells
+            prepared = None
     with GridProgress(len(left), sum(left.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)
-        for event in run_cells(list(left), options, folder) if left else ():
+        for event in run_cells(list(left), options, folder, prepared) if left else ():
             if isinstance(event, int):
                 progress.running(event)
                 continue

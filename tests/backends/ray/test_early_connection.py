@@ -70,7 +70,7 @@ def test_errors_are_reported_while_ray_still_starts_and_the_next_connection_wait
         assert pretend_ray.asked == []
         raise ScenarioError("data: is wrong")
 
-    monkeypatch.setattr("rayfl.runs.launch.prepare", prepare)
+    monkeypatch.setattr("rayfl.runs.preparation.Prepared.plan", prepare)
     with pytest.raises(ScenarioError, match=r"^data: is wrong$"):
         run(tmp_path)
     assert pretend_ray.asked == []
@@ -125,7 +125,7 @@ def test_ctrl_c_while_the_run_is_prepared_ends_ray(
     def press_ctrl_c(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rayfl.runs.launch.prepare", press_ctrl_c)
+    monkeypatch.setattr("rayfl.runs.preparation.Prepared.plan", press_ctrl_c)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path)
     wait_for_given_up()

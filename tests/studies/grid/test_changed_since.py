@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ import pytest
 import rayfl
 from rayfl import __version__
 from rayfl.cli.grid import main
+from rayfl.config.data import Data
+from rayfl.data.store import ShardStore, build_store
+from rayfl.studies.grid.cells import Cell
 
 DATA = """
 import numpy as np
@@ -127,14 +131,32 @@ def test_data_that_changes_while_a_grid_runs_ends_it(
 
     run_cell = running.run_cell
 
-    def meanwhile(*arguments: object) -> str | None:
-        error = run_cell(*arguments)  # type: ignore[arg-type]
+    def meanwhile(cell: Cell, data_dir: Path, _: object) -> str | None:
+        error = run_cell(cell, data_dir)  # loads the data itself, as every process of a cluster does
         points(folder, 1)
         return error
 
     monkeypatch.setattr(running, "run_cell", meanwhile)
     assert run("--seed", "0") == 1
     assert "error: two runs used different data: " in capsys.readouterr().err
+
+
+def test_cells_with_equal_data_load_it_once_and_that_of_their_start_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+
+    def counted(data: Data, *arguments: Any) -> ShardStore:
+        loaded.append(data.name)
+        return build_store(data, *arguments)
+
+    monkeypatch.setattr("rayfl.runs.preparation.build_store", counted)
+    (folder / "first.toml").write_text(SCENARIO)
+    (folder / "own.toml").write_text(
+        SCENARIO.replace("my_data:made", "tests.user_code:vectors") + '[start]\nscenario = "first.toml"\n'
+    )
+    assert run("--seed", "0") == 0
+    assert sorted(loaded) == ["my_data:made", "tests.user_code:vectors"]
 
 
 def test_code_and_data_of_the_scenario_that_cells_start_from_count_too(
