@@ -182,6 +182,8 @@ class SampleReader:
         return [to_tensor(column, rows, self._device) for column in self._columns]
 
     def _collated(self, rows: np.ndarray | slice, collate: Collation) -> Input:
+        if isinstance(rows, slice):  # rows of an array would not be copies, and a collation may write to its inputs
+            rows = np.arange(*rows.indices(len(self._samples)))
         parts = {name: part[rows] for name, part in named_parts(self._samples.x).items()}
         if self._by_name:
             samples = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]

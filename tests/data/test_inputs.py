@@ -69,6 +69,21 @@ def store(name: str, **data: Any) -> ShardStore:
     return build_store(Data.model_validate({"name": f"{HERE}:{name}", "clients": 4, **data}), 0, Path(), Path())
 
 
+def in_place(samples: list[Any]) -> dict[str, torch.Tensor]:
+    """A collation that writes to its inputs."""
+    for sample in samples:
+        sample["input_ids"] += 1
+    return {name: torch.stack([torch.as_tensor(sample[name]) for sample in samples]) for name in samples[0]}
+
+
+def test_a_collation_that_writes_to_its_inputs_leaves_the_data_as_it_was() -> None:
+    reader = SampleReader(store("by_name").test, CPU, collate=in_place)
+    (first, _), (again, _), (chosen, _) = (reader.fetch(rows) for rows in (slice(2, 5), slice(2, 5), np.arange(2, 5)))
+    for name, values in first.items():
+        assert torch.equal(values, again[name])
+        assert torch.equal(values, chosen[name])
+
+
 def test_inputs_by_name_come_out_as_a_dictionary_of_tensors() -> None:
     source = BatchSource(store("by_name"), CPU)
     rows = np.array([7, 3, 11, 0, 2])
