@@ -18,62 +18,62 @@ from rayfl.models.flat import FlatModel
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 
 
-def announce(console: Console, job: RunPlan, model: FlatModel) -> None:
+def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
     """Prints the scenario and its data before the run starts; generated data stands out."""
-    store, scenario = job.result.store, job.scenario
+    store, scenario = run_plan.result.store, run_plan.scenario
     data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
     lines = [
         f"{title_of(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
         f"data     {store.provenance.source}: {store.provenance.description}",
         *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
         f"         {store.summary()}",
-        f"model    {job.result.network.name}, {model.num_params:,} parameters",
-        *_phase_lines(job),
-        *_device_lines(job),
+        f"model    {run_plan.result.network.name}, {model.num_params:,} parameters",
+        *_phase_lines(run_plan),
+        *_device_lines(run_plan),
     ]
-    if job.accounting:
-        lines += [f"privacy  {line}" for line in planned_cost(job)]
+    if run_plan.accounting:
+        lines += [f"privacy  {line}" for line in planned_cost(run_plan)]
     if said := empty_classes(store):
         lines.append(f"note     {said}")
-    if store.server is not None and not any(_reads_server(plan) for plan in job.phases):
+    if store.server is not None and not any(_reads_server(plan) for plan in run_plan.phases):
         lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
-    lines += privacy_lines(job)
+    lines += privacy_lines(run_plan)
     styles = {0: "bold", 1: "yellow" if store.provenance.source == "generated" else ""}
     for number, line in enumerate(lines):
         console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
 
 
-def _phase_lines(job: RunPlan) -> Iterator[str]:
+def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
     """One line per phase, and one on the tensors that it takes over if those are not all of them."""
-    alone = all(workload is job.result for workload in job.workloads)
-    for phase, workload in zip(job.scenario.phases, job.workloads, strict=True):
+    alone = all(workload is run_plan.result for workload in run_plan.workloads)
+    for phase, workload in zip(run_plan.scenario.phases, run_plan.workloads, strict=True):
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
         if not workload.initial.channels_last:
             yield f"note     {workload.network.name} or its task fails on channels-last weights, so they are contiguous"
-        if phase.name in job.handovers:
-            yield f"         from the previous phase: {job.handovers[phase.name].summary()}"
+        if phase.name in run_plan.handovers:
+            yield f"         from the previous phase: {run_plan.handovers[phase.name].summary()}"
 
 
-def _device_lines(job: RunPlan) -> Iterator[str]:
+def _device_lines(run_plan: RunPlan) -> Iterator[str]:
     """The clients' simulated devices, and their traces."""
-    if job.devices is not None:
-        yield f"devices  simulated: {job.devices.summary() or 'always available, and nothing takes time'}"
-        for path, digest in job.devices.files:
+    if run_plan.devices is not None:
+        yield f"devices  simulated: {run_plan.devices.summary() or 'always available, and nothing takes time'}"
+        for path, digest in run_plan.devices.files:
             yield f"         {path}, sha256 {digest[:16]}…"
 
 
-def privacy_lines(job: RunPlan) -> list[str]:
+def privacy_lines(run_plan: RunPlan) -> list[str]:
     """The privacy that a run with `local.dp` plans: noise, the largest epsilon, and notes.
 
     For a run with `phases.N.dp`, only a note that the guarantee does not cover the starting model.
     """
     lines, phases = [], []
-    for plan in job.phases:
+    for plan in run_plan.phases:
         dp, name = plan.phase.local.dp, plan.phase.name
-        if dp is None or name not in job.spending.epsilons:
+        if dp is None or name not in run_plan.spending.epsilons:
             continue
-        planned = job.spending.epsilons[name]
+        planned = run_plan.spending.epsilons[name]
         phases.append(dp)
         noise = f"{plan.noise:.4g}" if isinstance(plan.noise, float | int) else ""
         if isinstance(plan.noise, np.ndarray):
@@ -83,9 +83,9 @@ def privacy_lines(job: RunPlan) -> list[str]:
         lines.append(f"privacy  {name}: noise multiplier {noise}{why}; {epsilon}, delta {dp.delta:g}")
     if phases:
         lines.append(f"         {randomness(phases)}")
-    if job.scenario.start and (phases or job.accounting):
+    if run_plan.scenario.start and (phases or run_plan.accounting):
         lines.append(f"note     {NOT_COVERED}: {STARTED}")
-    return lines + [f"note     {note}" for note in job.spending.notes]
+    return lines + [f"note     {note}" for note in run_plan.spending.notes]
 
 
 def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:

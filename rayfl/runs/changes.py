@@ -60,12 +60,12 @@ def plain_scenario(scenario: Scenario) -> dict[str, Any]:
     return scenario.model_dump(mode="json", exclude=set(CHANGES_NO_RESULT), exclude_none=True)
 
 
-def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None, where: str) -> list[str]:
-    """Checks that a run may continue as a given job.
+def check_same_run(folder: Path, run_plan: RunPlan, records: Mapping[str, Any] | None, where: str) -> list[str]:
+    """Checks that a run may continue with a given plan.
 
     Args:
         folder: The run's folder.
-        job: The job to continue, resolved.
+        run_plan: The plan of the resolved scenario to continue.
         records: The run's state in its latest checkpoint (`Run.state`); None if there is none.
         where: The run's location, for messages.
 
@@ -81,11 +81,11 @@ def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None
         with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
             done = int(records["seen"]["done"])
         before = _scenario_in(folder, records)
-        if changed := list(_changed(_callbacks(before), _callbacks(job.scenario))):
+        if changed := list(_changed(_callbacks(before), _callbacks(run_plan.scenario))):
             warnings.append(f"callbacks differ from those of the checkpoint: {'; '.join(changed[:SHOWN])}")
     archive = RunArchive(folder)
     before = before or resolve(archive.scenario)
-    differences = [*_differences(before, job.scenario), *_rounds(before, job.scenario, done)]
+    differences = [*_differences(before, run_plan.scenario), *_rounds(before, run_plan.scenario, done)]
     if differences:
         more = f"; and {len(differences) - SHOWN} more" if len(differences) > SHOWN else ""
         raise ScenarioError(
@@ -98,18 +98,18 @@ def check_same_run(folder: Path, job: RunPlan, records: Mapping[str, Any] | None
         weights, code = archive.weights, archive.code
     except ResourceError as error:
         return [*warnings, f"{error}; so whether your data and code have changed since then cannot be checked"]
-    if data[0] != job.result.store.provenance.digest:
+    if data[0] != run_plan.result.store.provenance.digest:
         raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
-    if traces != (job.devices.digests if job.devices else []):
+    if traces != (run_plan.devices.digests if run_plan.devices else []):
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
-    now = [model.memory_format for model in job.initial_models]
-    for phase, began, needed in zip(job.scenario.phases, weights, now, strict=False):
+    now = [model.memory_format for model in run_plan.initial_models]
+    for phase, began, needed in zip(run_plan.scenario.phases, weights, now, strict=False):
         if began != needed:
             raise ScenarioError(
                 f"phases.{phase.name}.model: '{where}' began with {began} weights, but your code now needs {needed} "
                 "ones; resume with the code that the run began with"
             )
-    if changed := changed_code(code, job.code):
+    if changed := changed_code(code, run_plan.code):
         warnings.append(f"your code has changed since the run began: {', '.join(changed)}")
     return warnings
 

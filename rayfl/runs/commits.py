@@ -62,14 +62,14 @@ class CommittedModels:
     """Converts models to state dicts; phases may have models of different layouts.
 
     Args:
-        job: The run's job.
+        run_plan: The run's plan.
         model: The model of the last phase; overwritten.
     """
 
-    def __init__(self, job: RunPlan, model: FlatModel) -> None:
-        self._job, self._model = job, model
+    def __init__(self, run_plan: RunPlan, model: FlatModel) -> None:
+        self._plan, self._model = run_plan, model
         self._built: dict[int, FlatModel] = {}
-        self._last_rounds = list(accumulate(phase.rounds for phase in job.scenario.phases))
+        self._last_rounds = list(accumulate(phase.rounds for phase in run_plan.scenario.phases))
 
     def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
         """The number of the last committed round (0 before the first) and its model with PyTorch's names."""
@@ -91,9 +91,9 @@ class CommittedModels:
 
     def _of_round(self, round: int) -> FlatModel:
         phase = bisect_left(self._last_rounds, round)
-        workload = self._job.workloads[phase]
-        if workload is self._job.result:
+        workload = self._plan.workloads[phase]
+        if workload is self._plan.result:
             return self._model
         if phase not in self._built:
-            self._built = {phase: flat_model(self._job.scenario, workload)}  # drops earlier phases' models
+            self._built = {phase: flat_model(self._plan.scenario, workload)}  # drops earlier phases' models
         return self._built[phase]

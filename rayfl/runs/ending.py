@@ -86,14 +86,16 @@ def end_early(
     _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
 
 
-def draw(metrics: pa.Table, job: RunPlan, path: Path, console: Console) -> None:
+def draw(metrics: pa.Table, run_plan: RunPlan, path: Path, console: Console) -> None:
     """Draws the curves; an error is printed rather than raised, since the records are complete."""
     # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
     from rayfl.runs.curves import draw_curves
 
-    spans = phase_spans((phase.name, phase.schedule, phase.rounds) for phase in job.scenario.phases)
+    spans = phase_spans((phase.name, phase.schedule, phase.rounds) for phase in run_plan.scenario.phases)
     try:
-        draw_curves(metrics, job.headline, spans, title_of(job.scenario), job.result.store.provenance, path)
+        draw_curves(
+            metrics, run_plan.headline, spans, title_of(run_plan.scenario), run_plan.result.store.provenance, path
+        )
     except Exception as error:
         _warn(console, f"could not draw {path.name}: {one_line(error)}")
 

@@ -31,29 +31,29 @@ PACKAGES = ("torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", 
 
 
 def describe_environment(
-    job: RunPlan, backend: str, hosts: Sequence[Mapping[str, str]], place: GridPlace | None = None
+    run_plan: RunPlan, backend: str, hosts: Sequence[Mapping[str, str]], place: GridPlace | None = None
 ) -> dict[str, Any]:
     """Returns everything besides the scenario that a result can depend on, and where it was computed.
 
     Args:
-        job: The run.
+        run_plan: The run's plan.
         backend: `ray` or `inline`.
         hosts: For each host its node, its device, and the PyTorch facts on which the last bits depend.
         place: Its place in a grid.
     """
-    workload = job.result
+    workload = run_plan.result
     store, provenance = workload.store, workload.store.provenance
     return {
-        "seed": job.scenario.seed,
+        "seed": run_plan.scenario.seed,
         "backend": backend,
         "hosts": [dict(host) for host in hosts],
         "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
         "python": platform.python_version(),
         "packages": {"rayfl": rayfl.__version__} | {name: found for name in PACKAGES if (found := _version(name))},
-        "numerics": job.scenario.numerics.model_dump(mode="json"),
+        "numerics": run_plan.scenario.numerics.model_dump(mode="json"),
         "data": {
             "name": store.name,
-            "seed": job.scenario.data_seed,
+            "seed": run_plan.scenario.data_seed,
             "source": provenance.source,
             "description": provenance.description,
             "files": [{"path": path, "sha256": digest} for path, digest in provenance.files],
@@ -63,14 +63,16 @@ def describe_environment(
             "test_samples": store.num_test_samples,
             "evaluated_samples": len(store.test),
         },
-        "traces": [{"path": path, "sha256": digest} for path, digest in job.devices.files] if job.devices else [],
-        "code": dict(job.code),
-        "start": None if job.origin is None else dict(job.origin),
+        "traces": [{"path": path, "sha256": digest} for path, digest in run_plan.devices.files]
+        if run_plan.devices
+        else [],
+        "code": dict(run_plan.code),
+        "start": None if run_plan.origin is None else dict(run_plan.origin),
         "task": {"name": workload.task.name, "outputs": workload.num_outputs},
-        "headline": asdict(job.headline),
+        "headline": asdict(run_plan.headline),
         "place": None if place is None else place._asdict(),
         "model": _model(workload),
-        "phases": _phases(job),
+        "phases": _phases(run_plan),
     }
 
 
@@ -79,16 +81,16 @@ def _model(workload: Workload) -> dict[str, Any]:
     return {"name": workload.network.name, "vector_length": len(initial.vector), "weights": initial.memory_format}
 
 
-def _phases(job: RunPlan) -> list[dict[str, Any]]:
+def _phases(run_plan: RunPlan) -> list[dict[str, Any]]:
     """The task and network of each phase, and the tensors that it took over if those are not all of them."""
     return [
         {
             "name": phase.name,
             "task": {"name": workload.task.name, "outputs": workload.num_outputs},
             "model": _model(workload),
-            "handover": asdict(job.handovers[phase.name]) if phase.name in job.handovers else None,
+            "handover": asdict(run_plan.handovers[phase.name]) if phase.name in run_plan.handovers else None,
         }
-        for phase, workload in zip(job.scenario.phases, job.workloads, strict=True)
+        for phase, workload in zip(run_plan.scenario.phases, run_plan.workloads, strict=True)
     ]
 
 

@@ -58,13 +58,13 @@ class ClientPrivacy:
     resumes from a snapshot needs no earlier events.
 
     Args:
-        job: The run.
+        run_plan: The run's plan.
     """
 
-    def __init__(self, job: RunPlan) -> None:
-        assert job.accounting is not None
-        self._job, self._delta = job, job.accounting.delta
-        self._account = ClientAccount(job)
+    def __init__(self, run_plan: RunPlan) -> None:
+        assert run_plan.accounting is not None
+        self._plan, self._delta = run_plan, run_plan.accounting.delta
+        self._account = ClientAccount(run_plan)
         self._round, self._ended = 0, ""
         self._discarded: Sequence[ChargedRound] = ()
 
@@ -89,7 +89,7 @@ class ClientPrivacy:
     def charge_discarded(self, rounds: Sequence[ChargedRound]) -> None:
         """See `SamplePrivacy.charge_discarded`."""
         self._discarded = rounds
-        self._account = ClientAccount(self._job, rounds)
+        self._account = ClientAccount(self._plan, rounds)
 
     def end_early(self, reason: str) -> None:
         """Records why the run ended before its last round."""
@@ -107,7 +107,7 @@ class ClientPrivacy:
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """The table `clients` of privacy.json; see `SamplePrivacy.content`."""
         last = self._round if self._discarded else max(self._round, model_round or 0)
-        statement = client_statement(self._job, last, self._discarded)
+        statement = client_statement(self._plan, last, self._discarded)
         return {**statement, "ended_early": self._ended or None, **described(self._discarded)}
 
 
@@ -122,15 +122,15 @@ class SamplePrivacy:
     """Tracks the epsilon of a run with example-level DP (`local.dp`).
 
     Args:
-        job: The run, with `local.dp` on clients' samples in at least one phase.
+        run_plan: The plan of a run with `local.dp` on clients' samples in at least one phase.
     """
 
-    def __init__(self, job: RunPlan) -> None:
-        self._spending, self._started = job.spending, job.scenario.start is not None
-        self._plans = [plan for plan in job.phases if plan.phase.name in job.spending.epsilons]
+    def __init__(self, run_plan: RunPlan) -> None:
+        self._spending, self._started = run_plan.spending, run_plan.scenario.start is not None
+        self._plans = [plan for plan in run_plan.phases if plan.phase.name in run_plan.spending.epsilons]
         self._phases = [dp_of(plan) for plan in self._plans]
         self._accountant = accountant_of(self._phases[0])
-        self._epsilons = ClientEpsilons(self._accountant, max(plan.num_clients for plan in job.phases))
+        self._epsilons = ClientEpsilons(self._accountant, max(plan.num_clients for plan in run_plan.phases))
         self._rounds: deque[RoundDone] = deque()
         self._round, self._ended = 0, ""
         self._phase, self._accountant_of_clients = "", ""

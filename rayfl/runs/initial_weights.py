@@ -74,42 +74,42 @@ def check_start(start: Start, model: FlatModel, prepare: Prepare) -> None:
         source = given(start)
         _transfer(start, source.state, model, source.where)
         return
-    job, theirs = prepare(scenario)
+    run_plan, theirs = prepare(scenario)
     _transfer(start, theirs.state_dict(), model, f"start.scenario '{start.scenario}'")
     if scenario.start is not None:
-        check_start(scenario.start, first_model(job, theirs), prepare)
+        check_start(scenario.start, first_model(run_plan, theirs), prepare)
 
 
-def first_model(job: RunPlan, model: FlatModel) -> FlatModel:
-    """The initial model of a job's first phase, to which [start] applies; `model` is that of the last phase."""
-    first = job.workloads[0]
-    return model if first is job.result else flat_model(job.scenario, first)
+def first_model(run_plan: RunPlan, model: FlatModel) -> FlatModel:
+    """The initial model of a plan's first phase, to which [start] applies; `model` is that of the last phase."""
+    first = run_plan.workloads[0]
+    return model if first is run_plan.result else flat_model(run_plan.scenario, first)
 
 
-def start_from(job: RunPlan, model: FlatModel, source: Source) -> tuple[RunPlan, Transfer]:
-    """The same job with other initial weights for its first phase; also loads them into `model`, that phase's model.
+def start_from(run_plan: RunPlan, model: FlatModel, source: Source) -> tuple[RunPlan, Transfer]:
+    """The same plan with other initial weights for its first phase; also loads them into `model`, that phase's model.
 
     Raises:
         DataError: Tensors that no rule covers exist on one side only, or differ in shape.
         ScenarioError: A rule matches nothing, no tensor is left to transfer, or training changes an integer or a flag
             under differential privacy.
     """
-    start = job.scenario.start
+    start = run_plan.scenario.start
     assert start is not None
     taken = _transfer(start, source.state, model, source.where)
     model.load(taken.vector, taken.discrete)
-    first = job.workloads[0]
+    first = run_plan.workloads[0]
     discrete = {name: values.numpy() for name, values in taken.discrete.items()}
     started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy(), discrete=discrete))
-    workloads = [started if workload is first else workload for workload in job.workloads]
+    workloads = [started if workload is first else workload for workload in run_plan.workloads]
     origin = {
         **source.origin,
         "taken": list(taken.taken),
         "fresh": list(taken.fresh),
         "not_used": list(taken.unmatched),
     }
-    check_discrete_buffers(job.scenario, job.phases, workloads)
-    return replace(job, workloads=workloads, origin=origin), taken
+    check_discrete_buffers(run_plan.scenario, run_plan.phases, workloads)
+    return replace(run_plan, workloads=workloads, origin=origin), taken
 
 
 def _transfer(start: Start, state: Mapping[str, Any], model: FlatModel, where: str) -> Transfer:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
 
 
-def check_decisions(callback: Callback, job: RunPlan, where: str) -> None:
+def check_decisions(callback: Callback, run_plan: RunPlan, where: str) -> None:
     """Checks that a callback does not decide by clients' data if the run has differential privacy.
 
     Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
@@ -57,18 +57,18 @@ def check_decisions(callback: Callback, job: RunPlan, where: str) -> None:
 
     Args:
         callback: A callback; only those that declare the column they decide by can be checked.
-        job: The job to run.
+        run_plan: The run's plan.
         where: The callback's key, for the error message.
 
     Raises:
         ScenarioError: The callback decides by something other than a score on public samples.
     """
-    column = callback.decides_by(job.headlines)
-    if column is None or not (job.spending.epsilons or job.accounting):
+    column = callback.decides_by(run_plan.headlines)
+    if column is None or not (run_plan.spending.epsilons or run_plan.accounting):
         return
-    public = _public_columns(job)
+    public = _public_columns(run_plan)
     if column not in public:
-        level = "phases.N.dp" if job.accounting else "local.dp"
+        level = "phases.N.dp" if run_plan.accounting else "local.dp"
         remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
         raise ScenarioError(
             f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
@@ -76,12 +76,12 @@ def check_decisions(callback: Callback, job: RunPlan, where: str) -> None:
         )
 
 
-def _public_columns(job: RunPlan) -> set[str]:
-    store = job.result.store
+def _public_columns(run_plan: RunPlan) -> set[str]:
+    store = run_plan.result.store
     sets = [name for name, held in store.held_out.items() if held.shards is None]
     if store.test_shards is None:
         sets.append("test")
-    evaluations = [job.scenario.evaluation_of(phase) for phase in job.scenario.phases]
+    evaluations = [run_plan.scenario.evaluation_of(phase) for phase in run_plan.scenario.phases]
     labels = {"loss", *(metric_label(metric) for evaluation in evaluations for metric in evaluation.metrics)}
     labels.update(headline_label(evaluation) for evaluation in evaluations)
     return {f"{name}_{label}" for name in sets for label in labels}
@@ -164,33 +164,33 @@ def _carried_out(
             old.put_back()  # if an attempt to start over was killed
         if launch.options.resume:
             check_something_left(launch.folder, scenario, launch.options.callbacks, launch.where)
-    job, model = prepared.plan(scenario)
-    if launch.mirror and not job.scenario.repeatable:
+    run_plan, model = prepared.plan(scenario)
+    if launch.mirror and not run_plan.scenario.repeatable:
         raise ScenarioError(
             f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
             "a folder instead of a URI"
         )
     if launch.options.centralise:
         keep = launch.options.centralise == "keep_momentum"
-        counterpart = centralised(job.scenario, job.result.population.sizes, keep)
-        job, model = prepared.plan(counterpart)
-    named, given = build_callbacks(job.scenario), checked(launch.options.callbacks, job.scenario)
+        counterpart = centralised(run_plan.scenario, run_plan.result.population.sizes, keep)
+        run_plan, model = prepared.plan(counterpart)
+    named, given = build_callbacks(run_plan.scenario), checked(launch.options.callbacks, run_plan.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
-        check_ranking_metrics(named, job.scenario, job.result.store, "callbacks.{}")
-        check_ranking_metrics(given, job.scenario, job.result.store, "callbacks[{}]")
+        check_ranking_metrics(named, run_plan.scenario, run_plan.result.store, "callbacks.{}")
+        check_ranking_metrics(given, run_plan.scenario, run_plan.result.store, "callbacks[{}]")
     for index, callback in enumerate(named):
-        check_decisions(callback, job, f"callbacks.{index}")
+        check_decisions(callback, run_plan, f"callbacks.{index}")
     for index, callback in enumerate(given):
-        check_decisions(callback, job, f"callbacks[{index}]")
-    if job.scenario.start:
-        job = _started(job, model, launch, console, prepared)
+        check_decisions(callback, run_plan, f"callbacks[{index}]")
+    if run_plan.scenario.start:
+        run_plan = _started(run_plan, model, launch, console, prepared)
     if launch.for_itself:
-        prepared.keep_data_of(job.scenario)
+        prepared.keep_data_of(run_plan.scenario)
     del prepared  # frees what only the start needed
     callbacks = [*named, *given]
     if launch.for_itself:
-        callbacks += _of_trial(job.scenario)
-    job = replace(job, settles=bool(callbacks))
+        callbacks += _of_trial(run_plan.scenario)
+    run_plan = replace(run_plan, settles=bool(callbacks))
 
     runs: list[Run] = []
 
@@ -207,28 +207,30 @@ def _carried_out(
         console.print(Text(text, style="yellow"), soft_wrap=True)
 
     with ExitStack() as stack:
-        announce(console, job, model)
+        announce(console, run_plan, model)
         if launch.folder:
             stack.enter_context(old.kept_until(has_committed, say))
         resumed = launch.folder if launch.options.resume else None
         place = launch.options.place or (_recorded_place(resumed) if resumed else None)
-        reopened = reopen(resumed, job, console, launch.mirror) if resumed else None
+        reopened = reopen(resumed, run_plan, console, launch.mirror) if resumed else None
         if reopened:
             records = stack.enter_context(reopened.records)
         elif launch.folder:
             records = stack.enter_context(Records.within(launch.folder))
         else:
-            records = stack.enter_context(Records.create(Path(launch.options.out), job.scenario.name, datetime.now()))
+            records = stack.enter_context(
+                Records.create(Path(launch.options.out), run_plan.scenario.name, datetime.now())
+            )
             check_held = held.enter_context(run_lock(records.folder))
         if launch.mirror:
             records.where = str(launch.mirror.remote)
-        checkpoints = Checkpoints(records.folder, job.scenario.checkpoint.keep, launch.mirror)
-        state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(job, records.folder))
+        checkpoints = Checkpoints(records.folder, run_plan.scenario.checkpoint.keep, launch.mirror)
+        state, ledger = (reopened.state, reopened.ledger) if reopened else (None, new_ledger(run_plan, records.folder))
         assert check_held is not None
-        run = Run(job, model, records, callbacks, console, state, checkpoints, ledger, check_held)
+        run = Run(run_plan, model, records, callbacks, console, state, checkpoints, ledger, check_held)
         stack.enter_context(run)
         runs.append(run)
-        opened = _session(job, launch, records.folder, run.status)
+        opened = _session(run_plan, launch, records.folder, run.status)
         run.connect(opened, launch.options.backend, reopened.restore if reopened else None, place)
         for _ in run.follow(check):
             pass
@@ -236,9 +238,11 @@ def _carried_out(
     if stopped := run.stopped:
         said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
         console.print(Text(said), soft_wrap=True)
-    draw(metrics, job, records.folder / "curves.png", console)
+    draw(metrics, run_plan, records.folder / "curves.png", console)
     run.summarize()
-    return Result(job.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None)
+    return Result(
+        run_plan.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None
+    )
 
 
 def _recorded_place(folder: Path) -> GridPlace | None:
@@ -249,17 +253,17 @@ def _recorded_place(folder: Path) -> GridPlace | None:
         return None
 
 
-def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, prepared: Prepared) -> RunPlan:
-    """The job with the weights that its scenario starts from."""
-    start = job.scenario.start
+def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Console, prepared: Prepared) -> RunPlan:
+    """The plan with the weights that its scenario starts from."""
+    start = run_plan.scenario.start
     assert start is not None
-    first = first_model(job, model)
+    first = first_model(run_plan, model)
 
     def run_first(before: Scenario, kept: Path, how: How) -> None:
         does = "runs first" if how == "begin" else "resumes first"
         console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
         # its overrides come from this scenario
-        folders = dict.fromkeys((*before.module_folders, *job.scenario.module_folders))
+        folders = dict.fromkeys((*before.module_folders, *run_plan.scenario.module_folders))
         before = before.model_copy(update={"module_folders": tuple(folders)})
         where = {"begin": None, "resume": None, how: kept}
         options = replace(
@@ -277,17 +281,17 @@ def _started(job: RunPlan, model: FlatModel, launch: Launch, console: Console, p
         console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
 
     source = find_source(start, first, launch.starts, prepared, run_first, say)
-    job, taken = start_from(job, first, source)
+    run_plan, taken = start_from(run_plan, first, source)
     console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
-    return job
+    return run_plan
 
 
-def _session(job: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
+def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
     # imported only if chosen, so that `inline` works without Ray
     if launch.options.backend == "inline":
         from rayfl.backends.inline import inline_session
 
-        return inline_session(job)
+        return inline_session(run_plan)
     if launch.kept:
         launch.kept.wait_for_ray()
     from rayfl.backends.ray.log import NAME, RayLog
@@ -299,7 +303,7 @@ def _session(job: RunPlan, launch: Launch, folder: Path, status: Status) -> Abst
         launch.check_asked()
 
     waiting = wait if launch.check_asked else None
-    return ray_session(job, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
+    return ray_session(run_plan, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
 
 
 def _of_trial(scenario: Scenario) -> list[Callback]:

@@ -32,14 +32,14 @@ class PrivacyRecords:
     neither has no such file.
 
     Args:
-        job: The run.
+        run_plan: The run's plan.
         folder: The folder of the run.
     """
 
-    def __init__(self, job: RunPlan, folder: Path) -> None:
+    def __init__(self, run_plan: RunPlan, folder: Path) -> None:
         self._path = folder / PRIVACY_FILE
-        self._samples = SamplePrivacy(job) if job.spending.epsilons else None
-        self._clients = ClientPrivacy(job) if job.accounting else None
+        self._samples = SamplePrivacy(run_plan) if run_plan.spending.epsilons else None
+        self._clients = ClientPrivacy(run_plan) if run_plan.accounting else None
         self._discarded: Sequence[ChargedRound] = ()
 
     def state(self) -> dict[str, Any]:
@@ -123,22 +123,22 @@ class PrivacyRecords:
         return {name: followed for name, followed in named.items() if followed}
 
 
-def new_ledger(job: RunPlan, folder: Path) -> ReleaseLedger | None:
+def new_ledger(run_plan: RunPlan, folder: Path) -> ReleaseLedger | None:
     """The ledger of a new run; None if its noise is not `secure`.
 
     Raises:
         ResourceError: It cannot be written, or the folder already has the ledger of another run.
     """
-    return None if job.scenario.repeatable else ReleaseLedger.create(folder)
+    return None if run_plan.scenario.repeatable else ReleaseLedger.create(folder)
 
 
 def begin_to_charge(
-    job: RunPlan, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
+    run_plan: RunPlan, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
 ) -> None:
     """Makes a session charge its rounds from now on.
 
     Args:
-        job: The run's job.
+        run_plan: The run's plan.
         ledger: The run's ledger.
         session: The open session, already restored if the run continues.
         privacy: Counts rounds that were charged but are not part of the run.
@@ -153,8 +153,8 @@ def begin_to_charge(
     last = None
     if discarded:
         privacy.charge_discarded(discarded)
-        if job.accounting:
-            last = last_round_within_targets(job, discarded)
+        if run_plan.accounting:
+            last = last_round_within_targets(run_plan, discarded)
     if after or discarded:
         said = (
             f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "

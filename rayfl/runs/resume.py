@@ -80,17 +80,17 @@ class Reopened:
         self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
 
 
-def reopen(folder: Path, job: RunPlan, console: Console, mirror: Mirror | None = None) -> Reopened:
+def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | None = None) -> Reopened:
     """Opens the records of a run that has ended, and finds its checkpoints.
 
     Args:
         folder: The run's folder.
-        job: The job to continue.
+        run_plan: The plan to continue.
         console: Prints why checkpoints cannot be used.
         mirror: Publishes the folder of a run at a URI.
 
     Raises:
-        ScenarioError: The job differs from that of the run.
+        ScenarioError: The plan differs from that of the run.
         ResourceError: The run is still active, all of its checkpoints or its ledger are damaged, or a checkpoint is of
             another version's format.
     """
@@ -102,10 +102,10 @@ def reopen(folder: Path, job: RunPlan, console: Console, mirror: Mirror | None =
     status = readable_status(folder, lambda damage: warn(f"{damage}; the run is resumed without it"))
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{where}' is still active: resume it after it has ended")
-    found = Checkpoints(folder, job.scenario.checkpoint.keep, mirror)
+    found = Checkpoints(folder, run_plan.scenario.checkpoint.keep, mirror)
     readable: list[Checkpoint] = []
     damaged: list[ResourceError] = []
-    for checkpoint in found.newest_first() if job.scenario.repeatable else found.newest_whole():
+    for checkpoint in found.newest_first() if run_plan.scenario.repeatable else found.newest_whole():
         if isinstance(checkpoint, Checkpoint):
             readable.append(checkpoint)
         else:
@@ -113,12 +113,12 @@ def reopen(folder: Path, job: RunPlan, console: Console, mirror: Mirror | None =
             warn(str(checkpoint))
     if damaged and not readable:
         raise CheckpointError(f"no checkpoint in '{where}' is intact: {damaged[0]}")
-    for warning in check_same_run(folder, job, readable[0].records if readable else None, where):
+    for warning in check_same_run(folder, run_plan, readable[0].records if readable else None, where):
         warn(warning)
     committed = max(
         int((status or {}).get("committed_rounds", 0)), readable[0].records["seen"]["done"] if readable else 0
     )
-    ledger = None if job.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
+    ledger = None if run_plan.scenario.repeatable else ReleaseLedger.reopen(folder, committed)
     if ledger and readable and readable[0].snapshot.in_flight:
         raise CheckpointError(
             f"'{folder}' cannot continue from a checkpoint: with `secure` noise, updates in flight would be released "

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 class Run:
     """A run that is followed on any backend; a context manager:
 
-        with Records.within(folder) as records, Run(job, model, records, callbacks, console) as run:
-            run.connect(ray_session(job, ...), "ray")
+        with Records.within(folder) as records, Run(run_plan, model, records, callbacks, console) as run:
+            run.connect(ray_session(run_plan, ...), "ray")
             for settled in run.follow():
                 ...
             metrics, state_dict = run.finish()
@@ -67,10 +67,10 @@ class Run:
     never stopped. The state may be of a later round than the snapshot: events of rounds that it has seen are dropped.
 
     Args:
-        job: The job to run.
+        run_plan: The run's plan.
         model: The initial model of the last phase; used to name the parts of later models.
         records: The records in the run's folder; `reopened` if `state` is given.
-        callbacks: The callbacks in the order in which they are called. They require `job.settles`.
+        callbacks: The callbacks in the order in which they are called. They require `run_plan.settles`.
         console: Prints progress.
         state: The state of a reopened run.
         checkpoints: Receives the run's checkpoints; None to write none.
@@ -89,7 +89,7 @@ class Run:
 
     def __init__(
         self,
-        job: RunPlan,
+        run_plan: RunPlan,
         model: FlatModel,
         records: Records,
         callbacks: Sequence[Callback],
@@ -101,17 +101,17 @@ class Run:
     ) -> None:
         self._check_held = check_held
         self._checkpoints, self._ledger = checkpoints, ledger
-        self._keeping = Keeping(records, checkpoints, job.scenario.checkpoint.on_failure == "continue", console)
-        self._job, self._records, self._console = job, records, console
-        self._scenario = plain_scenario(job.scenario)
-        self._models = CommittedModels(job, model)
+        self._keeping = Keeping(records, checkpoints, run_plan.scenario.checkpoint.on_failure == "continue", console)
+        self._plan, self._records, self._console = run_plan, records, console
+        self._scenario = plain_scenario(run_plan.scenario)
+        self._models = CommittedModels(run_plan, model)
         self.stopped: Stop | None = None
-        self.status = Status(records.folder, sum(phase.rounds for phase in job.scenario.phases))
+        self.status = Status(records.folder, sum(phase.rounds for phase in run_plan.scenario.phases))
         self._session: Session | None = None
         self._seen, self._seconds, self._seconds_before = Seen(), 0.0, 0.0
         self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
-        if names := job.result.store.client_names:
+        if names := run_plan.result.store.client_names:
             records.name_clients(names)
         # a digest shows that the content is unchanged, not that rayfl wrote it
         restoring = partial(reading, records.folder / CHECKPOINTS, "as the state of a run", CheckpointError)
@@ -120,12 +120,12 @@ class Run:
                 self._seen = Seen(state["seen"])
                 self._seconds = self._seconds_before = float(state["seconds"])
                 records.restore(state["consumers"]["records"])
-        self._privacy = PrivacyRecords(job, records.folder)
+        self._privacy = PrivacyRecords(run_plan, records.folder)
         self._follower = Follower(
-            callbacks, job.scenario, job.headlines, records.folder, console,
+            callbacks, run_plan.scenario, run_plan.headlines, records.folder, console,
             lambda: self._models.of(self._session)[1], RunArchive(records.folder).rows if callbacks else (),
         )  # fmt: skip
-        phases, headlines = job.scenario.phases, job.headlines
+        phases, headlines = run_plan.scenario.phases, run_plan.headlines
         self._summary = Summary(headlines)
         self._progress = Progress([(phase.name, phase.rounds) for phase in phases], console, headlines)
         self._consumers: dict[str, EventConsumer] = {
@@ -180,7 +180,7 @@ class Run:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
         Args:
-            session: A session for the run's job.
+            session: A session for the run's plan.
             backend: Name of the backend, for the records.
             restore: Called with the open session of a reopened run; restores a snapshot.
             place: The run's place in a grid, for the records.
@@ -194,12 +194,12 @@ class Run:
             restore(opened)
             self._check_joins(opened)
         if self._ledger is not None:
-            begin_to_charge(self._job, self._ledger, opened, self._privacy, self._console)
+            begin_to_charge(self._plan, self._ledger, opened, self._privacy, self._console)
         self._goes_on = True
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.where)
-        self._records.write_scenario(self._job.scenario.to_toml())
-        self._records.write_environment(describe_environment(self._job, backend, opened.hosts, place))
+        self._records.write_scenario(self._plan.scenario.to_toml())
+        self._records.write_environment(describe_environment(self._plan, backend, opened.hosts, place))
         self._follower.start()
         return opened
 
@@ -216,7 +216,7 @@ class Run:
         self._showing.enter_context(self._progress)
         if self._checkpoints is not None:
             self._session.checkpoint_to(self._checkpoints.store)
-        ends_with_checkpoint = self._checkpoints is not None and self._job.scenario.checkpoint.ends
+        ends_with_checkpoint = self._checkpoints is not None and self._plan.scenario.checkpoint.ends
         with self._interrupts.second_raises(self._end_with_round) if ends_with_checkpoint else nullcontext():
             yield from self._followed(self._session, check)
         self._interrupts.raise_last()
@@ -261,7 +261,7 @@ class Run:
 
     def _keep_end_of_phase(self, session: Session, event: Event) -> None:
         """Writes the model with which a phase ends, except the last one's, which is the run's result."""
-        phases = self._job.scenario.phases
+        phases = self._plan.scenario.phases
         if not isinstance(event, RoundDone | BudgetSpent) or event.phase == phases[-1].name:
             return
         number = [phase.name for phase in phases].index(event.phase)

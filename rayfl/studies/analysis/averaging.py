@@ -114,7 +114,7 @@ class Variance(OfRounds):
         return self.weights + 1
 
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
-        rng = stream(run.job.scenario.seed, "analysis simplex", replayed.round)
+        rng = stream(run.plan.scenario.seed, "analysis simplex", replayed.round)
         drawn = rng.dirichlet(np.ones(len(replayed.clients)), self.weights)
         models = [(AVERAGED, replayed.after), *enumerate(map(replayed.combined, drawn))]
         found = [(draw, evaluator.score(model)) for draw, model in models]

@@ -132,7 +132,7 @@ class Convex(OfRounds):
         averaged = evaluator.score(trained.after)
         sign = 1 if run.folder.headline.higher_is_better else -1
         best, best_model, best_weights = averaged, trained.after, trained.weights
-        for start in self._starts(trained, run.job.scenario.seed):
+        for start in self._starts(trained, run.plan.scenario.seed):
             weights, _ = descend(objective, start, self.steps)
             model = trained.combined(weights)
             scores = evaluator.score(model)

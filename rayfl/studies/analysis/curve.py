@@ -74,7 +74,7 @@ class Curve(Analysis):
             for row, value in zip(rows, smooth, strict=True)
         ]  # fmt: skip
         size = self.batch_size or folder.scenario.phases[-1].local.batch_size
-        samples = run.job.result.population.sizes
+        samples = run.plan.result.population.sizes
         batches = np.ones(len(samples), int) if size == "full" else -(-samples // size)
         return found + [blank | {"client": c, "batches": int(number)} for c, number in enumerate(batches)]
 

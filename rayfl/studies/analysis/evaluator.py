@@ -54,7 +54,7 @@ class Evaluator:
     def __init__(
         self, run: OpenedRun, round: int, samples: int | None = None, on: str = "test", client: int | None = None
     ) -> None:
-        scenario, workload = run.job.scenario, run.workload(round)
+        scenario, workload = run.plan.scenario, run.workload(round)
         self._scenario, self._workload = scenario, workload
         self._device = choose_device(scenario.resources, scenario.numerics)
         self.model = model_as_built(scenario, workload, self._device)
@@ -139,7 +139,7 @@ def chosen_samples(run: OpenedRun, round: int, samples: int | None, on: str, cli
     if on == "train":
         rows = np.sort(store.train_shards.rows) if client is None else np.asarray(store.train_shards[client])
     if samples is not None and samples < len(rows):
-        rng = stream(run.job.scenario.data_seed, f"analysis of {on}")
+        rng = stream(run.plan.scenario.data_seed, f"analysis of {on}")
         rows = np.sort(rng.choice(rows, samples, replace=False, shuffle=False))
     if not len(rows):
         raise ScenarioError(f"'{run.folder.path}' has no {on} samples to evaluate on")

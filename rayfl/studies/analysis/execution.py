@@ -146,8 +146,8 @@ def compute_parts(
     try:
         for unit in units:
             run = open(unit.run)
-            with TORCH_GLOBALS, settings_restored(run.job.scenario.resources):
-                use_threads(run.job.scenario.numerics.threads)
+            with TORCH_GLOBALS, settings_restored(run.plan.scenario.resources):
+                use_threads(run.plan.scenario.numerics.threads)
                 rows = analysis.compute(unit, open)
             with atomic_write(_part(parts, unit)) as temporary:
                 pq.write_table(pa.Table.from_pylist(rows), temporary)

@@ -59,7 +59,7 @@ class Heterogeneity(Analysis):
 
     def compute(self, unit: Unit, open: Open) -> list[Row]:
         run, (round,) = open(unit.run), unit.at
-        vector, clients = run.vector(round), run.job.phases[run.folder.phase_of_model(round)].num_clients
+        vector, clients = run.vector(round), run.plan.phases[run.folder.phase_of_model(round)].num_clients
         total, squares, around = np.zeros(run.workload(round).initial.num_params), 0.0, 0.0
         for client in range(clients):
             evaluator = Evaluator(run, round, self.samples, "train", client)

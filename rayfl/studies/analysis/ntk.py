@@ -78,18 +78,18 @@ class NTK(Analysis):
         run, (number,) = open(0), unit.at
         if number == _BOUNDS:
             return self._bounds(run)
-        q = self._drawn(run, np.sort(run.job.workloads[0].store.train_shards.rows), "all")
+        q = self._drawn(run, np.sort(run.plan.workloads[0].store.train_shards.rows), "all")
         if number == 2:
             other = open(1)
-            p = self._drawn(other, np.sort(other.job.workloads[0].store.train_shards.rows), "another")
+            p = self._drawn(other, np.sort(other.plan.workloads[0].store.train_shards.rows), "another")
         else:
-            shards = run.job.workloads[0].store.train_shards
+            shards = run.plan.workloads[0].store.train_shards
             clients = sorted(set(self._clients(run)))
             p = self._drawn(run, np.sort(np.concatenate([shards[client] for client in clients])), "visited")
         classes = max(_classes(one) for one in (p, q))
         labels = p.y
         if number == 1:
-            labels = stream(run.job.scenario.seed, "analysis permuted").permutation(labels)
+            labels = stream(run.plan.scenario.seed, "analysis permuted").permutation(labels)
         x_p, x_q = unit_rows(np.asarray(p.x)), unit_rows(np.asarray(q.x))
         if x_p.shape[1] != x_q.shape[1]:
             raise ScenarioError(
@@ -108,7 +108,7 @@ class NTK(Analysis):
 
     def _clients(self, run: OpenedRun) -> list[int]:
         """The clients of the chosen rounds in order, drawn as in the run."""
-        folder, scenario = run.folder, run.job.scenario
+        folder, scenario = run.folder, run.plan.scenario
         folder.check_drawn()
         clients: list[int] = []
         wanted = self._chosen_rounds(folder)
@@ -120,7 +120,7 @@ class NTK(Analysis):
                 previous = None
                 continue
             before = previous if index.round_in_phase > 1 else None
-            cohort = cohort_of(phase, scenario.seed, index, run.job.phases[index.phase].population.sizes, before)
+            cohort = cohort_of(phase, scenario.seed, index, run.plan.phases[index.phase].population.sizes, before)
             previous = cohort[-1] if cohort else None
             if round in wanted:
                 clients += cohort
@@ -128,11 +128,11 @@ class NTK(Analysis):
 
     def _bounds(self, run: OpenedRun) -> list[Row]:
         """The bounds of the first client updates, for SGD and for OGD."""
-        shards, clients = run.job.workloads[0].store.train_shards, self._clients(run)[: self.updates]
+        shards, clients = run.plan.workloads[0].store.train_shards, self._clients(run)[: self.updates]
         if len(clients) < (self.updates or 0):
             raise ScenarioError(f"updates: the chosen rounds have {len(clients)} client updates; use at most as many")
         size = min(self.samples, *(len(shards[client]) for client in clients))
-        rng = stream(run.job.scenario.data_seed, "analysis ntk visits")
+        rng = stream(run.plan.scenario.data_seed, "analysis ntk visits")
         drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
         sets = [self._drawn(run, rows, "visit") for rows in drawn]
         classes = max(map(_classes, sets))
@@ -146,11 +146,11 @@ class NTK(Analysis):
         ]
 
     def _drawn(self, run: OpenedRun, rows: np.ndarray, purpose: str) -> Samples:
-        store = run.job.workloads[0].store
+        store = run.plan.workloads[0].store
         if not isinstance(store.train.x, np.ndarray) or store.train.y.ndim != 1 or store.train.y.dtype.kind not in "ui":
             raise ScenarioError(f"'{run.folder.path}': the kernel requires inputs of one size, and class labels")
         if len(rows) > self.samples:
-            rng = stream(run.job.scenario.data_seed, f"analysis ntk {purpose}")
+            rng = stream(run.plan.scenario.data_seed, f"analysis ntk {purpose}")
             rows = np.sort(rng.choice(rows, self.samples, replace=False, shuffle=False))
         return store.train.take(rows)
 

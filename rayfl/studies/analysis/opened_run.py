@@ -29,15 +29,15 @@ class OpenedRun:
 
     Attributes:
         folder: The folder of the run.
-        job: A job with the same scenario, data and initial weights.
+        plan: A plan with the same scenario, data and initial weights.
     """
 
     folder: RunFolder
-    job: RunPlan
+    plan: RunPlan
 
     def workload(self, round: int) -> Workload:
         """The workload of the phase of a model; for the initial model, round 0, that of the first phase."""
-        return self.job.workloads[self.folder.phase_of_model(round)]
+        return self.plan.workloads[self.folder.phase_of_model(round)]
 
     def vector(self, round: int) -> np.ndarray:
         """float32 [length of the model]: the model after a round; the initial model for round 0.
@@ -49,7 +49,7 @@ class OpenedRun:
         workload = self.workload(round)
         if not round and not workload.initial.discrete:
             return np.array(workload.initial.vector)
-        model = flat_model(self.job.scenario, workload)
+        model = flat_model(self.plan.scenario, workload)
         if round:
             self.folder.check_kept([round])
             with reading(self.folder.models[round], "as the model of the run"):
@@ -65,7 +65,7 @@ class OpenedRun:
     def received(self, round: int) -> np.ndarray:
         """float32: the model at the start of a round: that of the previous round, as the phase takes it over."""
         phases = self.folder.phase_of_model(round - 1), self.folder.phase_of_model(round)
-        return self.job.taken_over(self.vector(round - 1), {}, *phases)[0]
+        return self.plan.taken_over(self.vector(round - 1), {}, *phases)[0]
 
 
 @cache
@@ -76,27 +76,27 @@ def open_run(path: Path, data_dir: Path) -> OpenedRun:
         DataError: The data, the user's code or the initial weights have changed since the run.
     """
     folder = RunFolder.read(path)
-    job, model = prepare(folder.scenario, data_dir)
-    digest, before = job.result.store.provenance.digest, folder.provenance.digest
+    run_plan, model = prepare(folder.scenario, data_dir)
+    digest, before = run_plan.result.store.provenance.digest, folder.provenance.digest
     if digest != before:
         raise DataError(
             f"'{path}': the data has changed since the run (digest {digest[:12]}, before {str(before)[:12]}); use "
             "--data-dir with the folder of the original data"
         )
-    if changed := changed_code(folder.code, job.code):
+    if changed := changed_code(folder.code, run_plan.code):
         raise DataError(
             f"'{path}': code has changed since the run: {', '.join(changed)}; restore it to analyse the run"
         )
-    return OpenedRun(folder, _started(folder, job, model) if job.scenario.start else job)
+    return OpenedRun(folder, _started(folder, run_plan, model) if run_plan.scenario.start else run_plan)
 
 
-def _started(folder: RunFolder, job: RunPlan, model: FlatModel) -> RunPlan:
-    start, recorded = job.scenario.start, folder.environment["start"] or {}
+def _started(folder: RunFolder, run_plan: RunPlan, model: FlatModel) -> RunPlan:
+    start, recorded = run_plan.scenario.start, folder.environment["start"] or {}
     assert start is not None
     source = given(start) if start.scenario is None else from_run(_kept(folder.path, Path(recorded["path"])))
     if source.origin.get("sha256") != recorded.get("sha256"):
         raise DataError(f"'{folder.path}': {source.where} has changed since the run; restore the old weights")
-    return start_from(job, first_model(job, model), source)[0]
+    return start_from(run_plan, first_model(run_plan, model), source)[0]
 
 
 def _kept(run: Path, recorded: Path) -> Path:

@@ -111,7 +111,7 @@ class Probe(Analysis):
 
 def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, on: str) -> dict[str, np.ndarray]:
     """Features [n, d] and class labels [n] of samples from the data of one run, with a model of another."""
-    own, other = run.workload(round).store.input_shape, data.job.workloads[0].store.input_shape
+    own, other = run.workload(round).store.input_shape, data.plan.workloads[0].store.input_shape
     if own is None or other is None or (len(own), own[-1]) != (len(other), other[-1]):
         raise ScenarioError(
             f"'{run.folder.path}' takes inputs {own}, but those of '{data.folder.path}' are {other}; as the last run "
@@ -133,7 +133,7 @@ def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, 
 @cache
 def _model(run: OpenedRun, phase: int) -> FlatModel:
     """A model of the network of a phase, made once per process."""
-    scenario, workload = run.job.scenario, run.job.workloads[phase]
+    scenario, workload = run.plan.scenario, run.plan.workloads[phase]
     model = model_as_built(scenario, workload, choose_device(scenario.resources, scenario.numerics))
     if head_of(model.module) is None:
         raise ScenarioError(f"'{run.folder.path}': features are the inputs of the head: {undeclared(model.module)}")
@@ -146,5 +146,5 @@ def _source(data: OpenedRun, samples: int | None, on: str) -> tuple[int, BatchSo
     chosen = chosen_samples(data, 0, samples, on)
     if chosen.y.ndim != 1 or chosen.y.dtype.kind not in "ui":
         raise ScenarioError(f"'{data.folder.path}': probing features requires class labels, which its data lacks")
-    store = replace(data.job.workloads[0].store, test=chosen, test_shards=None, held_out={})
-    return len(chosen), BatchSource(store, choose_device(data.job.scenario.resources, data.job.scenario.numerics))
+    store = replace(data.plan.workloads[0].store, test=chosen, test_shards=None, held_out={})
+    return len(chosen), BatchSource(store, choose_device(data.plan.scenario.resources, data.plan.scenario.numerics))

@@ -124,8 +124,8 @@ class Replay:
     """
 
     def __init__(self, run: OpenedRun) -> None:
-        self._run, job = run, run.job
-        self._host = Host(0, job)
+        self._run, run_plan = run, run.plan
+        self._host = Host(0, run_plan)
         self._plans = run.folder.plans
 
     def round(self, number: int) -> ReplayedRound:
@@ -142,9 +142,9 @@ class Replay:
 
     def update(self, number: int, model: np.ndarray) -> ReplayedRound:
         """Runs and aggregates the client updates of a round from any model, with its cohort and random streams."""
-        run, scenario = self._run, self._run.job.scenario
+        run, scenario = self._run, self._run.plan.scenario
         index = run.folder.index(number)
-        plan, workload = self._plans[index.phase], run.job.workloads[index.phase]
+        plan, workload = self._plans[index.phase], run.plan.workloads[index.phase]
         sizes = workload.population.sizes
         cohort = cohort_of(plan.phase, scenario.seed, index, sizes)
         state = ServerState(np.array(model), workload.initial.num_params, len(sizes), declared=dict(plan.server_state))

@@ -43,10 +43,10 @@ def check_cells(cells: Iterable[Cell], prepared: Prepared, figures: Sequence[str
         first.setdefault((cell.row, cell.column), cell)
     for cell in first.values():
         try:
-            job, model = checks.checked(cell.scenario)
-            _check_columns(resolve(cell.scenario), job.result.store, figures)
+            run_plan, model = checks.checked(cell.scenario)
+            _check_columns(resolve(cell.scenario), run_plan.result.store, figures)
             if cell.scenario.start is not None:
-                check_start(cell.scenario.start, first_model(job, model), checks.checked)
+                check_start(cell.scenario.start, first_model(run_plan, model), checks.checked)
         except RayflError as error:
             raise type(error)(f"{cell}: {error}") from error
 
@@ -71,7 +71,7 @@ class _Checks:
         self._kept: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
 
     def checked(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
-        """Checks a scenario; may return the job of another one with the same data and network.
+        """Checks a scenario; may return the plan of another one with the same data and network.
 
         Raises:
             RayflError: The scenario is wrong.
@@ -86,12 +86,12 @@ class _Checks:
                 self._kept.popitem(last=False)
             return self._kept[key]
         self._kept.move_to_end(key)
-        job, model = self._kept[key]
+        run_plan, model = self._kept[key]
         if not alike:
-            return job, model
-        store, phases = job.result.store, len(scenario.phases)
+            return run_plan, model
+        store, phases = run_plan.result.store, len(scenario.phases)
         plans = check_scenario(scenario)
         for phase in scenario.phases:
             check_cohort(phase, f"phases.{phase.name}", store.num_clients)
-        check_requirements(scenario, plans, [model.module] * phases, [job.result] * phases)
-        return job, model
+        check_requirements(scenario, plans, [model.module] * phases, [run_plan.result] * phases)
+        return run_plan, model
