@@ -65,8 +65,8 @@ class CheckpointWriter:
         self._thread.shutdown()
 
 
-class Keeping:
-    """Writes a run's checkpoints in the background, and reports failures to write.
+class RunStorage:
+    """Writes a run's checkpoints in the background, and decides whether a failure to write ends the run.
 
     Args:
         records: The run's records.

@@ -18,6 +18,7 @@ from rayfl.callbacks.callback import Callback
 from rayfl.engine.backend import Session
 from rayfl.engine.events import (
     BudgetSpent,
+    Evaluated,
     Event,
     EventConsumer,
     RoundDone,
@@ -34,9 +35,9 @@ from rayfl.privacy.release_ledger import ReleaseLedger
 from rayfl.runs.announcement import announce_hosts
 from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.changes import plain_scenario
-from rayfl.runs.checkpoint_writer import Keeping
+from rayfl.runs.checkpoint_writer import RunStorage
 from rayfl.runs.checkpoints import Checkpoints
-from rayfl.runs.commits import CommittedModels, Seen
+from rayfl.runs.committed_models import CommittedModels
 from rayfl.runs.ending import end_callbacks, end_early
 from rayfl.runs.environment import describe_environment
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
@@ -51,6 +52,43 @@ from rayfl.runs.summary import Summary
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
+
+_KINDS: dict[type[Event], str] = {
+    RoundDone: "done",
+    Evaluated: "evaluated",
+    RoundSettled: "settled",
+    BudgetSpent: "ended",
+}
+
+
+class LatestRounds:
+    """The latest round whose event the run has seen, by kind of event.
+
+    Args:
+        state: The result of `state`, if the run continues.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._rounds: dict[str, int] = dict.fromkeys(_KINDS.values(), 0) | dict(state or {})
+
+    @property
+    def done(self) -> int:
+        """The last committed round."""
+        return self._rounds["done"]
+
+    def has(self, event: Event) -> bool:
+        """Whether an event was seen before, as happens in rounds repeated after a death or a stop."""
+        kind = _KINDS.get(type(event))
+        return kind is not None and event.round <= self._rounds[kind]
+
+    def add(self, event: Event) -> None:
+        """Records an event as seen."""
+        if kind := _KINDS.get(type(event)):
+            self._rounds[kind] = event.round
+
+    def state(self) -> dict[str, int]:
+        """As plain data."""
+        return dict(self._rounds)
 
 
 class Run:
@@ -101,14 +139,14 @@ class Run:
     ) -> None:
         self._check_held = check_held
         self._checkpoints, self._ledger = checkpoints, ledger
-        self._keeping = Keeping(records, checkpoints, run_plan.scenario.checkpoint.on_failure == "continue", console)
+        self._storage = RunStorage(records, checkpoints, run_plan.scenario.checkpoint.on_failure == "continue", console)
         self._plan, self._records, self._console = run_plan, records, console
         self._scenario = plain_scenario(run_plan.scenario)
         self._models = CommittedModels(run_plan, model)
         self.stopped: Stop | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in run_plan.scenario.phases))
         self._session: Session | None = None
-        self._seen, self._seconds, self._seconds_before = Seen(), 0.0, 0.0
+        self._seen, self._seconds, self._seconds_before = LatestRounds(), 0.0, 0.0
         self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
         if names := run_plan.result.store.client_names:
@@ -117,7 +155,7 @@ class Run:
         restoring = partial(reading, records.folder / CHECKPOINTS, "as the state of a run", CheckpointError)
         if state is not None:
             with restoring():
-                self._seen = Seen(state["seen"])
+                self._seen = LatestRounds(state["seen"])
                 self._seconds = self._seconds_before = float(state["seconds"])
                 records.restore(state["consumers"]["records"])
         self._privacy = PrivacyRecords(run_plan, records.folder)
@@ -151,7 +189,7 @@ class Run:
     ) -> None:
         with self._stack:
             self._showing.close()
-            self._keeping.close()
+            self._storage.close()
             if error is None or self._ended:
                 return
             try:
@@ -226,7 +264,7 @@ class Run:
         for event in session.events():
             self._interrupts.check()
             check()
-            self._keeping.collect()
+            self._storage.collect()
             if self._seen.has(event):
                 continue
             if isinstance(event, RoundDone):
@@ -238,7 +276,7 @@ class Run:
                 except ResourceError as error:
                     if consumer not in (self.status, self._records):
                         raise
-                    self._keeping.not_recorded(error)
+                    self._storage.not_recorded(error)
             self._seen.add(event)
             self._keep_end_of_phase(session, event)
             if isinstance(event, RoundSettled):
@@ -249,10 +287,10 @@ class Run:
                 yield event
             elif isinstance(event, SnapshotTaken):
                 self._check_held()
-                self._keeping.begin(event.snapshot, self.state)
+                self._storage.begin(event.snapshot, self.state)
             elif isinstance(event, SnapshotFailed):
-                self._keeping.not_kept(event.reason)
-        self._keeping.collect(wait=True)
+                self._storage.not_kept(event.reason)
+        self._storage.collect(wait=True)
 
     @property
     def done(self) -> int:
@@ -276,7 +314,7 @@ class Run:
         try:
             self._records.write_model(self._models.after(round, model), model_of_phase(number, event.phase))
         except ResourceError as error:
-            self._keeping.not_recorded(error)
+            self._storage.not_recorded(error)
 
     def state(self) -> dict[str, Any]:
         """Returns the run's state after the latest event, to reopen it: strings, finite numbers, lists and dicts.
@@ -305,7 +343,7 @@ class Run:
         """
         self._check_held()
         _, state = self._models.of(self._session)
-        self._keeping.check_folder()
+        self._storage.check_folder()
         self._records.write_model(state)
         if self.stopped:
             self._privacy.stopped(self.stopped, self._follower.decided_by)

@@ -68,7 +68,7 @@ def how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
 
 
 @dataclass(frozen=True)
-class Seen:
+class TriedBatch:
     """A tried batch.
 
     Attributes:
@@ -111,7 +111,7 @@ def generators_restored() -> Iterator[None]:
             random.setstate(of_python)
 
 
-def same_results(one: Seen, other: Seen) -> bool:
+def same_results(one: TriedBatch, other: TriedBatch) -> bool:
     return len(one.results) == len(other.results) and all(
         first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5, equal_nan=True)
         for first, second in zip(one.results, other.results, strict=True)

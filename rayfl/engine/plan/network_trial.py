@@ -17,8 +17,8 @@ from rayfl.data.store import ShardStore
 from rayfl.data.tensors import Input
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.plan.network_outputs import (
-    Seen,
     TaskError,
+    TriedBatch,
     check_outputs,
     generators_restored,
     how_to_set_width,
@@ -124,7 +124,7 @@ class _Trial:
         # works; without the task, what the network keeps can still be tried
         self._own_objective = type(task).objective is not Task.objective
         self._task_works = True
-        self._first: Sequence[Seen] = ()
+        self._first: Sequence[TriedBatch] = ()
 
     def begin(self) -> Exception | None:
         """Tries the network's outputs, then a step of training and an evaluation.
@@ -270,16 +270,16 @@ class _Trial:
         where = f"task '{self._task.name}'" if owner == "task" else self._where
         return f"{where}: {what}; {remedy}"
 
-    def _visit(self, number: int) -> tuple[Seen, Seen]:
+    def _visit(self, number: int) -> tuple[TriedBatch, TriedBatch]:
         """Trains on a batch, then evaluates."""
         return self._seen(self._train, number), self._seen(self._evaluate)
 
-    def _seen(self, step: Callable[[int], list[torch.Tensor]], number: int = 0) -> Seen:
+    def _seen(self, step: Callable[[int], list[torch.Tensor]], number: int = 0) -> TriedBatch:
         with generators_restored(), self.model.elsewhere(self.model.params):
             results = [one.detach().clone() for one in step(number)]
             self._check_infinite_buffers()
         self.model.zero_gradient()
-        return Seen(results, self._values())
+        return TriedBatch(results, self._values())
 
     def _values(self) -> Values:
         return values_of(self._buffers, model=self.model.module, task=self._task)

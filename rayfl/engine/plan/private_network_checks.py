@@ -80,10 +80,10 @@ def check_network(plan: PhasePlan, model: FlatModel, workload: Workload, checked
         _compare_with_loop(model, workload.task, workload.store, selection, ghost, where)
     checked.add((id(model), ghost, selection))
     if plan.phase.local.dp.secure:
-        from rayfl.engine.plan.place_checks import check_places
+        from rayfl.engine.plan.batch_order_checks import check_batch_order
 
         with _noisy(model, workload.store):
-            check_places(plan, model, workload, selection)
+            check_batch_order(plan, model, workload, selection)
 
 
 def _check_batch_norm(model: FlatModel, selection: Selection | None, where: str) -> None:

@@ -25,7 +25,7 @@ MOVES = (1, 3, 8)
 """Numbers of positions by which the samples of a pass are shifted."""
 
 
-def check_places(plan: PhasePlan, model: FlatModel, workload: Workload, selection: Selection | None) -> None:
+def check_batch_order(plan: PhasePlan, model: FlatModel, workload: Workload, selection: Selection | None) -> None:
     """Compares passes of the lengths that a phase uses with the same passes in another order, in evaluation mode.
 
     Args:
