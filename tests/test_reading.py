@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from rayfl.cli.compare import main as compare
+from rayfl.cli.figures import main as compare
 from rayfl.data.files import read_file
 from rayfl.data.formats.parquet import read_table
 from rayfl.data.sources import fashion_mnist

@@ -44,7 +44,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
     ),
     "run experiments": (
         Command("run", "run a scenario", "rayfl.cli.run"),
-        Command("resume", "continue a run that was interrupted, killed or lost", "rayfl.cli.resume"),
+        Command("resume", "continue a run that was interrupted, killed or lost", "rayfl.cli.run"),
         Command("grid", "run all cells of a grid, and make its table", "rayfl.cli.grid"),
     ),
     "run on a Ray cluster": (
@@ -54,10 +54,10 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
         Command("stop", "end a submitted run after the current round", "rayfl.cli.cluster"),
     ),
     "look at data and results": (
-        Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.cli.plot"),
-        Command("report", "write a page on a run or a grid, in one HTML file", "rayfl.cli.report"),
+        Command("plot", "draw learning curves of runs and grids for a paper", "rayfl.cli.figures"),
+        Command("report", "write a page on a run or a grid, in one HTML file", "rayfl.cli.figures"),
         Command("data", "print and draw the split of a scenario's data among its clients", "rayfl.cli.data"),
-        Command("compare", "compare finished runs and grids in a table", "rayfl.cli.compare"),
+        Command("compare", "compare finished runs and grids in a table", "rayfl.cli.figures"),
         Command("analyse", "analyse runs: gains, landscapes, kernels, curves", "rayfl.cli.analyse"),
     ),
 }

@@ -1,4 +1,4 @@
-"""`rayfl run`: lists, shows and runs scenarios, and resumes runs."""
+"""`rayfl run` and `rayfl resume`: list, show and run scenarios, and resume runs."""
 
 from __future__ import annotations
 
@@ -40,15 +40,14 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario", resumes: bool = False) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.scenario") -> int:
     """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2.
 
     Args:
         arguments: The arguments of the command; by default those of the program.
         prog: The command as the user typed it.
-        resumes: As for `parser`.
     """
-    of_command = parser(prog, resumes)
+    of_command = parser(prog)
     options = of_command.parse_intermixed_args(arguments)
     if options.resume and options.name and "=" in options.name:
         options.overrides, options.name = [options.name, *options.overrides], None
@@ -69,13 +68,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
     return exit_status(lambda: _carry_out(options))
 
 
-def parser(prog: str, resumes: bool = False) -> argparse.ArgumentParser:
-    """The command's parser.
-
-    Args:
-        prog: The command as the user typed it.
-        resumes: Whether the first argument is a run to resume, as for `rayfl resume`.
-    """
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's parser; for `rayfl resume` the first argument is the run, instead of `--resume RUN`."""
+    resumes = prog.endswith(" resume")
     again = "the folder or URI of a run to continue from its last checkpoint, by default with its own scenario"
     if resumes:
         parser = command_parser(prog, "Continue a run that was interrupted, killed or lost.", RESUMING)
