@@ -14,6 +14,7 @@ from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.data.files import cache_folder
+from rayfl.data.scenario_data import data_digest, load
 from rayfl.data.section import try_batches
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.client_statistics import check_client_statistics
@@ -89,10 +90,16 @@ class Prepared:
             self._identities[key] = DataIdentity(digest.hexdigest(), store.num_clients)
         return self._identities[key]
 
-    def keep_data_of(self, *scenarios: Scenario) -> None:
-        """Drops all plans, and all data but that of these scenarios."""
+    def digest_before_partition(self, scenario: Scenario) -> str:
+        """Returns the digest of a resolved scenario's data; does not partition it for that."""
+        if store := self._stores.get(_data_key(scenario)):
+            return store.provenance.digest
+        return data_digest(load(scenario.data, scenario.data_seed, self._data_dir, cache_folder()))
+
+    def keep_data_of(self, scenario: Scenario) -> None:
+        """Drops all plans, and all data but that of a resolved scenario."""
         self._plans.clear()
-        for key in set(self._stores) - set(map(_data_key, scenarios)):
+        for key in set(self._stores) - {_data_key(scenario)}:
             del self._stores[key]
 
     def plan(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:

@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rayfl.config.loader import Overrides
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario, Start
@@ -22,6 +23,9 @@ from rayfl.studies.grid.archive import STARTS
 from rayfl.studies.grid.differences import differences
 from rayfl.studies.grid.results import FinishedRun
 from rayfl.studies.grid.schema import Grid, Place, with_place
+
+if TYPE_CHECKING:
+    from rayfl.runs.preparation import Prepared
 
 MARKER = "finished.json"
 
@@ -238,22 +242,19 @@ def check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
             )
 
 
-def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], data_dir: Path) -> None:
-    """Loads data that finished runs share with those to come, and compares its digest with the recorded one.
+def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], prepared: Prepared) -> None:
+    """Compares the digest of data that finished runs share with those to come with the recorded one.
 
-    Loads the data of one seed, also for the scenarios that cells start from.
+    Does so for one seed, also for the scenarios that cells start from, and loads only what is not prepared.
 
     Args:
         finished: Finished cells.
         left: Cells to be run.
-        data_dir: The folder of real data.
+        prepared: Loads the data.
 
     Raises:
         DataError: The data has changed since, or cannot be loaded any more.
     """
-    from rayfl.data.files import cache_folder
-    from rayfl.data.scenario_data import data_digest, load
-
     chains = [with_starts(cell.scenario) for cell in _of_one_seed(left)]
     wanted = {_asked_for(scenario, seed=False) for chain in chains for scenario in chain}
     for cell in _of_one_seed(finished):
@@ -262,7 +263,7 @@ def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], data_di
             if asked not in wanted:
                 continue
             wanted.remove(asked)
-            now = data_digest(load(scenario.data, scenario.data_seed, data_dir, cache_folder()))
+            now = prepared.digest_before_partition(resolve(scenario))
             if now != before:
                 raise DataError(
                     f"{cell}: '{cell.folder}' has a run from before the data '{scenario.data.name}' was changed "

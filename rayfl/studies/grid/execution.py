@@ -183,7 +183,7 @@ def _run_left(
         assert isinstance(options.data_dir, Path)
         prepared = Prepared(options.data_dir)
         check_cells([cell for cell in cells if cell in left], prepared, grid.figures)
-        check_data_unchanged(finished, left, options.data_dir)
+        check_data_unchanged(finished, left, prepared)
         if options.backend == "ray":  # other processes run the cells
             prepared = None
     with GridProgress(len(left), sum(left.values()), console) as progress:

@@ -155,8 +155,14 @@ def test_cells_with_equal_data_load_it_once_and_that_of_their_start_once(
     (folder / "own.toml").write_text(
         SCENARIO.replace("my_data:made", "tests.user_code:vectors") + '[start]\nscenario = "first.toml"\n'
     )
+    both = ["my_data:made", "tests.user_code:vectors"]
     assert run("--seed", "0") == 0
-    assert sorted(loaded) == ["my_data:made", "tests.user_code:vectors"]
+    assert sorted(loaded) == both
+    loaded.clear()
+    monkeypatch.delattr("rayfl.runs.preparation.load")  # the data of finished runs is that of those to come
+    shutil.rmtree(folder / "runs" / "own" / "slow")
+    assert run("--seed", "0") == 0
+    assert sorted(loaded) == both
 
 
 def test_code_and_data_of_the_scenario_that_cells_start_from_count_too(
