@@ -91,9 +91,9 @@ class InlineSession:
         """Returns the model to evaluate after the last round of a phase."""
         return self._server.end_of_phase(round)
 
-    def stop(self) -> None:
-        """Makes the round that was just settled the last one; see `Session.stop`."""
-        self._scheduler.stop()
+    def stop(self, round: int) -> None:
+        """Ends the run after a round; see `Session.stop`."""
+        self._scheduler.stop(round)
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Enables snapshots, with their states in a store."""

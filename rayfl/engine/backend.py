@@ -117,8 +117,12 @@ class Session(Protocol):
         None if the model was lost with the server, which continued after a later round.
         """
 
-    def stop(self) -> None:
-        """Ends the run after the last committed round; call it while handling the round's `RoundSettled`."""
+    def stop(self, round: int) -> None:
+        """Ends the run after a round, or after the first one behind it where that is possible, which then settles.
+
+        If all rounds settle (`RunPlan.settles`), call it while handling the `RoundSettled` of that round. Otherwise
+        other threads may call it at any time, with a round whose `RoundDone` has not been handled.
+        """
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Adds a `SnapshotTaken` to the events whenever [checkpoint] asks for one; call it before `events`.

@@ -124,7 +124,8 @@ class Waiting:
 class RoundSettled:
     """A round is completely reported, and no later round was committed.
 
-    The consumer of this event can still make the round the last one (`Session.stop`). Only with `RunPlan.settles`.
+    With `RunPlan.settles`, all rounds settle, and the consumer of this event can still make the round the last one
+    (`Session.stop`). Otherwise only the last round of a run that is stopped settles.
 
     Attributes:
         phase: Name of the phase.

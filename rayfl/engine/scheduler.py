@@ -65,6 +65,7 @@ class Scheduler:
         self._evaluations = PendingEvaluations(run, self._progress.client_rounds, backend, self._watchdog)
         self._start = 0.0
         self._settles, self._stopped, self._interrupted = run.settles, False, False
+        self._last_from: int | None = None
         self._snapshots: Snapshotting | None = None
 
     def run(self) -> Iterator[Event]:
@@ -77,21 +78,26 @@ class Scheduler:
             ClientError: The first client update that failed.
         """
         self._start = time.monotonic()
+        self._stopped = self._is_last(self._progress.index)
         yield from self._evaluations.collect(0 if self._settles else self._evaluations.ahead(self._progress.index))
         for number in range(self._progress.index.phase, len(self._plans)):
             if not self._stopped:
                 yield from self._phase(number)
-        if not self._interrupted:
+        if not self._interrupted or self._is_last(self._progress.index):
             yield from self._evaluations.collect(left=0)
         if self._snapshots is not None:
             yield from self._snapshots.finish()
 
-    def stop(self) -> None:
-        """Makes the round whose `RoundSettled` was the latest event the last one, and discards later ones.
+    def stop(self, round: int) -> None:
+        """Makes a round the last one, or the first round after it that is not reported yet, and discards later ones.
 
-        It is evaluated like the last round of any scenario.
+        The last round settles, and is evaluated like the last round of any scenario. Other threads may call this,
+        unless all rounds settle (`RunPlan.settles`): then call it while handling the `RoundSettled` of the round.
         """
-        self._stopped = True
+        self._last_from = round
+
+    def _is_last(self, index: RoundIndex) -> bool:
+        return self._last_from is not None and index.round >= self._last_from
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Takes a snapshot whenever the scenario's [checkpoint] asks for one, with its states in a store."""
@@ -181,7 +187,7 @@ class Scheduler:
             return self._progress.client_rounds.among(clients, plan.number)
 
         def settled() -> Generator[Event, None, None]:
-            if self._settles:
+            if self._settles or self._last_from is not None:
                 yield from self._finish(under_way, left=0)  # a stop takes precedence over errors of later rounds
             if self._stopped:
                 raise StoppedError
@@ -204,7 +210,7 @@ class Scheduler:
             if self._evaluations.at_home(done.index) and self._evaluations.wanted(done.index):
                 self._evaluations.submit(done.index, self._model_of(done))
             yield event
-            if self._settles:
+            if self._settles or self._is_last(done.index):
                 yield from self._settle(done)
             else:
                 yield from self._evaluations.collect(self._evaluations.ahead(done.index))
@@ -214,7 +220,8 @@ class Scheduler:
         """Reports the rest of a committed round before a later one is processed."""
         yield from self._evaluations.collect_through(done.index.round)
         yield RoundSettled(done.index.config(self._scenario).name, done.index.round)
-        if self._stopped:
+        if self._is_last(done.index):
+            self._stopped = True
             self._evaluations.drop()
             if not self._evaluations.wanted(done.index):
                 hosts = None if self._evaluations.at_home(done.index) else done.evaluators

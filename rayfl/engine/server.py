@@ -186,7 +186,7 @@ class Server:
         If clients keep no state, a round is over as soon as the server has its model.
 
         Args:
-            last: If rounds settle (`RunPlan.settles`), the last one that was reported as done. The server may already
+            last: If rounds settle (`RoundSettled`), the last one that was reported as done. The server may already
                 have the model of a later one, or may not have received the commit of this one yet.
         """
         if last is not None:

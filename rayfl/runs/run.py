@@ -283,7 +283,7 @@ class Run:
                 if (stop := self._follower.stop) and stop.round < self.status.rounds:
                     self.stopped = stop
                     self.status.stop(stop)
-                    session.stop()
+                    session.stop(stop.round)
                 yield event
             elif isinstance(event, SnapshotTaken):
                 self._check_held()

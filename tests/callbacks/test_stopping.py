@@ -63,7 +63,7 @@ def driven(scheduler: Scheduler, stop_at: int) -> list[Event]:
     for event in scheduler.run():
         events.append(event)
         if isinstance(event, RoundSettled) and event.round == stop_at:
-            scheduler.stop()
+            scheduler.stop(event.round)
     return events
 
 

@@ -1,4 +1,4 @@
-"""Rounds that settle one by one on a backend where later rounds are under way, without Ray."""
+"""Runs that are stopped on a backend where later rounds are under way, without Ray; rounds settle one by one or not."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import pytest
 
 from rayfl.backends.inline import InlineBackend
 from rayfl.engine.backend import Ref
-from rayfl.engine.events import Event, RoundDone, RoundSettled
+from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled, SnapshotTaken
 from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state.snapshots import RunSnapshot
+from rayfl.engine.state.state_store import MemoryStore
 from rayfl.models.tensors import split
 from tests.algorithms.scene import SIZES
-from tests.callbacks.scene import LOCAL, PLAIN, RELAY, tables
-from tests.engine.scenes import prepared, run_on_hosts, without_clock
+from tests.callbacks.scene import LOCAL, PLAIN, RELAY, STATEFUL, tables
+from tests.engine.scenes import cast, prepared, run_on_hosts, without_clock
 
 
 class _Queued:
@@ -92,7 +94,7 @@ def stopped_at(round: int, job: RunPlan) -> tuple[np.ndarray, list[Event]]:
         if isinstance(event, RoundDone):
             assert server.committed(event.round)[0] == event.round
         if isinstance(event, RoundSettled) and event.round == round:
-            scheduler.stop()
+            scheduler.stop(event.round)
         if not isinstance(event, RoundSettled):
             events.append(event)
     number, model = server.committed(round)
@@ -122,3 +124,74 @@ def test_errors_after_the_last_round_are_not_seen_even_where_a_relays_chain_is_b
     model, _ = stopped_at(2, prepared(**tables(phases=[fragile])))
     expected, _ = run_on_hosts(prepared(**tables(phases=[phase | {"rounds": 2}])), 1)
     assert np.array_equal(model, expected)
+
+
+def places(events: Sequence[Event]) -> list[tuple[str, int]]:
+    return [(type(event).__name__, event.round) for event in events]
+
+
+def asked_after(round: int, job: RunPlan) -> tuple[np.ndarray, list[Event]]:
+    """The model and the events of a run that is asked to stop at the end of a round, where rounds do not settle."""
+    server = Server(job)
+    scheduler = Scheduler(job, _QueueingBackend([Host(index, job) for index in range(2)], server))
+    events: list[Event] = []
+    for event in scheduler.run():
+        events.append(event)
+        if isinstance(event, RoundDone) and event.round == round:
+            scheduler.stop(round + 1)
+    number, model = server.committed(round + 1)
+    assert number == round + 1
+    return split(model)[0], events
+
+
+BUFFERED: dict[str, Any] = {**PLAIN, "schedule": "buffered", "cohort": 12, "concurrency": 4, "buffer": 2}
+
+
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize(
+    "phase", [PLAIN, STATEFUL, RELAY | {"rounds": 4}, BUFFERED], ids=["plain", "stateful", "relay", "buffered"]
+)
+def test_a_request_makes_the_next_round_the_last_which_alone_settles(phase: dict[str, Any], every: int) -> None:
+    changes: dict[str, Any] = {"evaluation": {"every": every}}
+    if phase is BUFFERED:
+        changes["participation"] = {"steps_per_s": {"lognormal": [10.0, 1.0]}}
+    model, events = asked_after(2, prepared(**tables(phases=[phase], **changes)))
+    expected, expected_events = run_on_hosts(prepared(**tables(phases=[phase | {"rounds": 3}], **changes)), 1)
+    assert np.array_equal(model, expected)
+    (settled,) = [event for event in events if isinstance(event, RoundSettled)]
+    assert settled.round == 3
+    for kind in (RoundDone, Evaluated):
+        found = [event for event in events if isinstance(event, kind)]
+        assert repr(without_clock(found)) == repr(
+            without_clock([event for event in expected_events if isinstance(event, kind)])
+        )
+
+
+def test_rounds_run_ahead_of_evaluations_unless_they_settle() -> None:
+    job = prepared(**tables(phases=[PLAIN], evaluation={"every": 1}))
+    found = {}
+    for settles in (False, True):
+        hosts = [Host(index, job) for index in range(2)]
+        scheduler = Scheduler(replace(job, settles=settles), _QueueingBackend(hosts, Server(job)))
+        found[settles] = [place for place in places(list(scheduler.run())) if place[0] != "RoundSettled"]
+    assert found[True] == [(kind, round) for round in range(1, 5) for kind in ("RoundDone", "Evaluated")]
+    assert found[False][:3] == [("RoundDone", 1), ("RoundDone", 2), ("Evaluated", 1)]
+    assert sorted(found[False]) == sorted(found[True])
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_a_run_that_goes_on_from_the_last_round_only_evaluates_it(settles: bool) -> None:
+    job = prepared(**tables(phases=[PLAIN], evaluation={"every": 100}, checkpoint={"rounds": 1}))
+    store, taken = MemoryStore(), list[RunSnapshot]()
+    scheduler, _ = cast(job, 2, settles)
+    scheduler.checkpoint_to(store)
+    for event in scheduler.run():
+        if isinstance(event, RoundSettled if settles else RoundDone) and event.round == 2:
+            scheduler.stop(2)
+        if isinstance(event, SnapshotTaken):
+            taken.append(RunSnapshot.from_json(event.snapshot))
+    again, server = cast(job, 3, settles)
+    again.restore(taken[-1], store)
+    again.stop(2)
+    assert places(list(again.run())) == [("Evaluated", 2)]
+    assert server.committed()[0] == 2

@@ -213,7 +213,7 @@ class Attempt:
                 break
             if not isinstance(self._latest, RoundSettled):
                 return None
-            self._stream = None  # a stream ends at each settled round, where the run can be stopped
+            self._stream = None  # a stream ends at each settled round, where the run may be stopped
         event: Event = self._get(ref)
         self._latest, self._place = event, (event.phase, event.round)
         return event
@@ -229,10 +229,10 @@ class Attempt:
         deque(self._watched(ref), maxlen=0)
         self._get(ref)
 
-    def interrupt(self) -> None:
-        """Passes an interruption on to the scheduler; safe in a signal handler."""
+    def post(self, method: str, *arguments: Any) -> None:
+        """Calls a method of the scheduler during the run and does not wait for it; safe in a signal handler."""
         # in another thread: the signal may have interrupted this one in the middle of a Ray call
-        Thread(target=self.actors.scheduler.call, args=["interrupt"]).start()
+        Thread(target=self.actors.scheduler.call, args=[method, *arguments]).start()
 
     def committed(self, last: int | None) -> tuple[int, SentModel]:
         """See `Server.committed`.

@@ -42,15 +42,18 @@ class Recoveries:
     Args:
         most: The largest number of attempts in a row without a newly committed round.
         repeatable: Whether rounds may be repeated (`Scenario.repeatable`).
+
+    Attributes:
+        furthest: The last round that was ever committed.
     """
 
     def __init__(self, most: int, repeatable: bool = True) -> None:
-        self._most, self._repeatable, self._in_row, self._furthest = most, repeatable, 0, 0
+        self._most, self._repeatable, self._in_row, self.furthest = most, repeatable, 0, 0
 
     def reached(self, round: int) -> None:
         """Records that a round was committed, for the first time or again."""
-        if round > self._furthest:
-            self._furthest, self._in_row = round, 0
+        if round > self.furthest:
+            self.furthest, self._in_row = round, 0
 
     def next(self, error: ResourceError) -> Chance:
         """Returns the next attempt to continue.

@@ -57,14 +57,15 @@ class SchedulerActor:
             if isinstance(event, RoundSettled):
                 return
 
-    def stop(self) -> None:
-        self._scheduler.get().stop()
-
     def checkpoint_to(self, store: StateStore) -> None:
         self._scheduler.get().checkpoint_to(store)
 
     def charge_to(self, charges: Charges) -> None:
         self._scheduler.get().charge_to(charges)
+
+    @ray.method(concurrency_group=DURING_RUN)
+    def stop(self, round: int) -> None:
+        self._scheduler.get().stop(round)
 
     @ray.method(concurrency_group=DURING_RUN)
     def interrupt(self) -> None:

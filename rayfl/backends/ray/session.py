@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 from rayfl.backends.ray import placement
@@ -66,7 +66,8 @@ class RaySession:
         self._recoveries = Recoveries(resources_of(run.scenario).restarts, run.scenario.repeatable)
         self._snapshots = LastSnapshots(run.scenario, log)
         self._takes_snapshots, self._interrupted, self._grows = False, False, False
-        self._stopped_after: int | None = None
+        self._last_from: int | None = None
+        self._is_stopped = False
         self._last_reported = 0
         self._latest: Event | None = None
         self._unreported: list[Event] = []
@@ -86,7 +87,7 @@ class RaySession:
             self._unreported.clear()
             try:
                 event = self._next()
-                if event is None and self._grows:
+                if event is None and self._grows and not self._is_stopped:
                     yield from self._grow()
                     continue
                 if event is None:
@@ -99,12 +100,16 @@ class RaySession:
             if isinstance(event, RoundDone):
                 yield from self._attempt.deaths.since(event)
                 self._look_for_room()
-        self.is_over = self._stopped_after is None and not self._interrupted
+        self.is_over = self._last_from is None and not self._interrupted
 
-    def stop(self) -> None:
-        assert isinstance(self._latest, RoundSettled)
-        self._stopped_after = self._latest.round
-        self._stop_where_asked()
+    def stop(self, round: int) -> None:
+        if self._run.settles:
+            self._last_from, self._is_stopped = round, True
+            with suppress(LostError):  # taking the next event raises it too, and the next attempt is told as well
+                self._attempt.tell("stop", round)
+        elif self._last_from is None:
+            self._last_from = round
+            self._attempt.post("stop", round)
 
     def checkpoint_to(self, store: StateStore) -> None:
         self._snapshots.store, self._takes_snapshots = store, True
@@ -118,7 +123,7 @@ class RaySession:
 
     def interrupt(self) -> None:
         self._interrupted = True
-        self._attempt.interrupt()
+        self._attempt.post("interrupt")
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
         self._snapshots.store = store
@@ -166,7 +171,7 @@ class RaySession:
                 time.sleep(chance.pause_s)
 
     def _committed(self) -> tuple[int, SentModel]:
-        return self._attempt.committed(self._last_reported if self._run.settles else None)
+        return self._attempt.committed(self._last_reported if self._run.settles or self._is_stopped else None)
 
     def _next(self) -> Event | None:
         """The next event of the current attempt; None at the end."""
@@ -182,16 +187,10 @@ class RaySession:
                 self._snapshots.add(RunSnapshot.from_json(event.snapshot))
             case Waiting():
                 self._attempt.deaths.check_places()
-            case RoundSettled() if event.round == self._stopped_after:
-                self._stop_where_asked()
+            case RoundSettled() if not self._run.settles:
+                self._last_from, self._is_stopped = event.round, True
         self._latest = event
         return event
-
-    def _stop_where_asked(self) -> None:
-        try:
-            self._attempt.tell("stop")
-        except LostError:
-            return  # taking the next event raises it too, and the next attempt stops at the same round
 
     def _recover(self, error: ResourceError) -> Iterator[Recovering]:
         """Continues with new actors; retries until that works or the policy gives up."""
@@ -225,7 +224,7 @@ class RaySession:
         most = most_hosts(self._run.phases)
         if placement.hosts_with_room(self._run.scenario.resources, most, hosts) > hosts:
             self._grows = True
-            self._attempt.interrupt()
+            self._attempt.post("interrupt")
 
     def _grow(self) -> Iterator[HostsAdded]:
         self._grows, before = False, len(self.hosts)
@@ -248,6 +247,9 @@ class RaySession:
             attempt.tell("checkpoint_to", self._snapshots.store)
         if self._interrupted:
             attempt.tell("interrupt")
+        if self._last_from is not None:
+            last_from = self._last_from if self._is_stopped else max(self._last_from, self._recoveries.furthest + 1)
+            attempt.tell("stop", last_from)
         self._began_again = self._asked = time.monotonic()
 
     def _catch_up(self, error: LostError) -> None:

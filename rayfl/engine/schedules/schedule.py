@@ -74,7 +74,7 @@ class ScheduleContext:
         draw: Draws the cohort of a round, without clients whose privacy budget is exhausted, possibly empty; call it
             once per round, in order.
         committed: Returns the last committed round of those of the given clients that keep state.
-        settled: Waits for earlier rounds if rounds settle one by one; call it before waiting for anything.
+        settled: Waits for earlier rounds if one of them may be made the last; call it before waiting for anything.
         clock: The run's virtual clock; None without [participation] and for training on pooled samples.
     """
 
