@@ -59,7 +59,7 @@ def replayed(
     for event in recording if events is None else events:
         left.append(event)  # the model is asked for meanwhile
         left[-1] = follower.add(event)
-        if isinstance(event, RoundSettled) and follower.stop:
+        if isinstance(event, RoundSettled) and follower.stopped:
             break
     follower.end("finished")
     return left

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rich.console import Console
 
@@ -31,7 +31,7 @@ class RunSoFar:
         headline: The metric that ranks the rounds of the run: that of the last phase.
         folder: The run's folder, where callbacks may write files.
         console: Where the run's progress is printed.
-        round: The latest round; None before the first.
+        round: The latest round, or the one that was evaluated; None before the first.
         metrics: One row for each evaluated round, including the current one, as in metrics.jsonl; a value that is
             undefined or not finite is None.
         undefined: Columns of the latest row that the labels leave undefined, whatever the model.
@@ -76,7 +76,11 @@ class RunSoFar:
     headlines: Mapping[str, Headline] = field(default_factory=dict)
 
     def model(self) -> Mapping[str, Tensor]:
-        """The model of the current round, with PyTorch's names and layout, on the CPU."""
+        """The model of the current round, with PyTorch's names and layout, on the CPU.
+
+        Raises:
+            RayflError: The callback does not need rounds to settle (`Callback.settles`).
+        """
         return self.read_model()
 
     def log(self, **scalars: float) -> None:
@@ -97,7 +101,7 @@ class RunSoFar:
         self.logged.update({name: float(value) for name, value in scalars.items()})
 
     def stop(self, reason: str) -> None:
-        """Makes the current round the last one.
+        """Makes the current round the last one; if rounds do not settle, the first one after it where that is possible.
 
         In a private run, privacy.json names the callback (`ended_early`), since the privacy accounting does not cover
         what a callback reads to decide.
@@ -117,7 +121,16 @@ class Callback(Component):
     it reports anything about the next round. So what a callback sees, and the round at which it stops the run, do not
     depend on the backend, the number of workers or timing. Later rounds that are already under way are discarded.
 
+    A callback that only reports can set `settles = False`, so that rounds need not wait for each other's evaluation.
+    It is shown the same rounds and rows in the same order, but `on_round` may be called for later rounds before
+    `on_evaluation`, which still receives its own round and row. It cannot read models, and the round at which it stops
+    a run depends on timing.
+
     Callbacks run in the process that started the run. Each object follows one run.
+
+    Attributes:
+        settles: Whether each round must settle: be evaluated and reported before a later one is committed. Rounds
+            settle if one of the run's callbacks needs it.
 
     Example:
         >>> import rayfl
@@ -138,6 +151,8 @@ class Callback(Component):
         >>> len(result.metrics)
         1
     """
+
+    settles: ClassVar[bool] = True
 
     _has_followed: bool = False
 

@@ -6,7 +6,7 @@ import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import PositiveInt
 
@@ -45,6 +45,8 @@ class LiveTable(Callback):
     Attributes:
         rows: Number of rounds to show.
     """
+
+    settles: ClassVar[bool] = False
 
     rows: PositiveInt = 10
 

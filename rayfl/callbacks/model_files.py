@@ -28,7 +28,8 @@ BEST_MODEL = "best.safetensors"
 class BestModel(Ranked):
     """Keeps the model of the best evaluated round as `best.safetensors` in the run's folder.
 
-    Of several equally good rounds the first one counts. The file's metadata names the round.
+    Of several equally good rounds the first one counts. The file's metadata names the round. Rounds settle, since it
+    reads their models.
     """
 
     def on_evaluation(self, run: RunSoFar) -> None:
@@ -39,6 +40,8 @@ class BestModel(Ranked):
 
 class PeriodicModel(Callback):
     """Keeps the model after every `every` rounds of the scenario, as `models/round_000010.safetensors`.
+
+    Rounds settle, since it reads their models.
 
     Attributes:
         every: Number of rounds between two models.

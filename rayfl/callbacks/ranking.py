@@ -142,7 +142,8 @@ class EarlyStopping(Ranked):
     """Stops a run after several evaluations in a row without an improvement on the best one.
 
     A stopped run leaves the model of its last round; `best_model` keeps the best one. An evaluation in which the labels
-    of the clients drawn leave the metric undefined (`evaluation.clients`) does not count.
+    of the clients drawn leave the metric undefined (`evaluation.clients`) does not count. Rounds settle, so that the
+    round after which it stops the run depends on the scenario alone.
 
     Attributes:
         patience: Number of evaluations without an improvement that end the run.

@@ -25,6 +25,7 @@ class Tracker(Callback):
         extra: The extra of rayfl that installs them.
     """
 
+    settles: ClassVar[bool] = False
     packages: ClassVar[tuple[str, ...]]
     extra: ClassVar[str]
 
@@ -190,6 +191,8 @@ class RayTune(Callback):
 
     Runs inside a trial use it automatically; naming it in a scenario restricts the scenario to trials.
     """
+
+    settles: ClassVar[bool] = False
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""

@@ -9,7 +9,7 @@ from rayfl.engine.assignment import home
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import Event
 from rayfl.engine.plan.phase_plan import scores_personal_models
-from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.rounds import RoundIndex, is_evaluated
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import slices_of_round
 from rayfl.engine.state.committed_rounds import CommittedRounds
@@ -33,8 +33,7 @@ class PendingEvaluations:
 
     def wanted(self, index: RoundIndex) -> bool:
         """Whether a round is evaluated: one in `evaluation.every`, and the last of each phase."""
-        last = index.round_in_phase == index.config(self._scenario).rounds
-        return last or index.round % self._scenario.evaluation.every == 0
+        return is_evaluated(index, self._scenario)
 
     def at_home(self, index: RoundIndex) -> bool:
         """Whether a round is scored on the hosts that keep the clients' states, which are part of the models."""

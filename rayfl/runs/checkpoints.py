@@ -20,7 +20,7 @@ from rayfl.runs.folder import CHECKPOINTS, STATES
 if TYPE_CHECKING:
     from rayfl.runs.working_folder import Mirror
 
-FORMAT = 1
+FORMAT = 2
 """Version of the manifest format."""
 
 UNFINISHED_S = 600

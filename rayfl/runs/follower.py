@@ -17,8 +17,8 @@ from rayfl.engine.columns import metrics_row
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import plain_round, round_from
 from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.rounds import RoundIndex, is_evaluated
 from rayfl.errors import ClientError, RayflError
-from rayfl.runs.status import Stop
 from rayfl.wording import report_as_theirs
 
 if TYPE_CHECKING:
@@ -50,7 +50,11 @@ class Follower:
     ) -> None:
         self._callbacks = callbacks
         headline = headlines[scenario.phases[-1].name]
-        self._run = RunSoFar(scenario, headline, folder, console, read_model, metrics=list(rows), headlines=headlines)
+        self._run = RunSoFar(scenario, headline, folder, console, self._model, metrics=list(rows), headlines=headlines)
+        self._phases = [phase.name for phase in scenario.phases]
+        self._unevaluated: dict[int, RoundDone] = {}
+        self._read_model = read_model
+        self._caller: Callback | None = None
         self._started = False
 
     def state(self) -> dict[str, Any]:
@@ -67,7 +71,11 @@ class Follower:
                 kept.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
             except ValueError as error:
                 raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None
-        return {"round": self._run.round and plain_round(self._run.round), "callbacks": kept}
+        return {
+            "round": self._run.round and plain_round(self._run.round),
+            "unevaluated": [plain_round(done) for done in self._unevaluated.values()],
+            "callbacks": kept,
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `EventConsumer`. Callbacks that are new to the run start without a state.
@@ -75,7 +83,10 @@ class Follower:
         Raises:
             RayflError: A callback raised, or the callback of a stored state is missing; names it.
         """
-        self._run.round = state["round"] and round_from(state["round"])
+        self._unevaluated = {done.round: done for done in map(round_from, state["unevaluated"])}
+        if state["round"]:
+            latest = self._run.round = round_from(state["round"])
+            self._unevaluated[latest.round] = latest  # it may have been the last one, and its evaluation is to come
         waiting = list(self._callbacks)
         for kept in state["callbacks"]:
             callback = next((callback for callback in waiting if _name(callback) == kept["callback"]), None)
@@ -114,29 +125,42 @@ class Follower:
                 logged = self._call("on_round")
                 event = replace(event, scalars={**event.scalars, **logged})
                 self._run.round = event
-            case Evaluated() if self._callbacks:
-                done = self._run.round
+                if self._is_due(event):
+                    self._unevaluated[event.round] = event
+            case Evaluated():
+                done = self._unevaluated.get(event.round, self._run.round)
                 assert done is not None
-                self._run.metrics.append(metrics_row(done, event))
-                self._run.undefined = frozenset(name for name, value in event.scores.items() if value is None)
-                logged = self._call("on_evaluation")
-                event = replace(event, scores={**event.scores, **logged})
-                self._run.metrics[-1] = metrics_row(done, event)
+                assert done.round == event.round
+                self._unevaluated = {round: later for round, later in self._unevaluated.items() if round > event.round}
+                return self._evaluated(done, event) if self._callbacks else event
         return event
 
-    @property
-    def stop(self) -> Stop | None:
-        """The decision to end the run after the latest round, if a callback made one."""
-        if self._run.stopped is None or self._run.round is None:
-            return None
-        return Stop(*self._run.stopped, self._run.round.round)
+    def _evaluated(self, done: RoundDone, event: Evaluated) -> Evaluated:
+        """Shows an evaluation with its own round, after which later ones may have been reported."""
+        latest, self._run.round = self._run.round, done
+        try:
+            self._run.metrics.append(metrics_row(done, event))
+            self._run.undefined = frozenset(name for name, value in event.scores.items() if value is None)
+            event = replace(event, scores={**event.scores, **self._call("on_evaluation")})
+            self._run.metrics[-1] = metrics_row(done, event)
+        finally:
+            self._run.round = latest
+        return event
+
+    def _is_due(self, done: RoundDone) -> bool:
+        """Whether a round will be evaluated; any other is only as the last one of a run or phase that ends early."""
+        index = RoundIndex(self._phases.index(done.phase), done.round, done.round_in_phase)
+        return is_evaluated(index, self._run.scenario)
 
     @property
-    def decided_by(self) -> str | None:
-        """The column that the callback that stopped the run declares to decide by."""
-        who, _ = self._run.stopped or ("", "")
-        stopping = (callback for callback in self._callbacks if _name(callback) == who)
-        return next((callback.decides_by(self._run.headlines) for callback in stopping), None)
+    def stopped(self) -> tuple[str, str] | None:
+        """The callback that decided to end the run, if one did, and its reason."""
+        return self._run.stopped
+
+    def decided_by(self, name: str) -> str | None:
+        """The column that the callback of a name declares to decide by."""
+        named = (callback for callback in self._callbacks if _name(callback) == name)
+        return next((callback.decides_by(self._run.headlines) for callback in named), None)
 
     def end(self, ending: Ending) -> list[str]:
         """Calls `on_end` of every callback, even if others raise.
@@ -147,17 +171,32 @@ class Follower:
         self._run.ended = ending
         raised = []
         for callback in self._callbacks if self._started else ():
+            self._caller = callback
             try:
                 callback.on_end(self._run)
             except (Exception, SystemExit) as error:
                 raised.append(_theirs(callback, "on_end", error))
         return raised
 
+    def _model(self) -> Mapping[str, Tensor]:
+        """The model for `RunSoFar.model`, which a callback may read that needs rounds to settle.
+
+        Raises:
+            RayflError: The callback does not: the server may already have the model of a later round.
+        """
+        assert self._caller is not None
+        if not self._caller.settles:
+            raise RayflError(
+                "run.model(): with `settles = False` the model may already be that of a later round; set "
+                "`settles = True` in its class"
+            )
+        return self._read_model()
+
     def _call(self, hook: str) -> dict[str, float]:
         """Calls one method of every callback, and returns the values that they logged."""
         self._run.logged = {}
         for callback in self._callbacks:
-            self._run.caller = _name(callback)
+            self._run.caller, self._caller = _name(callback), callback
             _called(callback, hook, self._run)
         return self._run.logged
 

@@ -190,7 +190,7 @@ def _carried_out(
     callbacks = [*named, *given]
     if launch.for_itself:
         callbacks += _of_trial(run_plan.scenario)
-    run_plan = replace(run_plan, settles=bool(callbacks))
+    run_plan = replace(run_plan, settles=any(callback.settles for callback in callbacks))
 
     runs: list[Run] = []
 

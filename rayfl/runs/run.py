@@ -108,7 +108,7 @@ class Run:
         run_plan: The run's plan.
         model: The initial model of the last phase; used to name the parts of later models.
         records: The records in the run's folder; `reopened` if `state` is given.
-        callbacks: The callbacks in the order in which they are called. They require `run_plan.settles`.
+        callbacks: The callbacks in the order in which they are called. Some require `run_plan.settles`.
         console: Prints progress.
         state: The state of a reopened run.
         checkpoints: Receives the run's checkpoints; None to write none.
@@ -118,7 +118,7 @@ class Run:
 
     Attributes:
         status: The run's status.json.
-        stopped: The callback that ended the run early and its reason, if one did.
+        stopped: Who ended the run early, such as a callback, and the reason, if somebody did.
 
     Raises:
         RayflError: A callback cannot continue from its state.
@@ -144,6 +144,7 @@ class Run:
         self._scenario = plain_scenario(run_plan.scenario)
         self._models = CommittedModels(run_plan, model)
         self.stopped: Stop | None = None
+        self._asked: tuple[str, str] | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in run_plan.scenario.phases))
         self._session: Session | None = None
         self._seen, self._seconds, self._seconds_before = LatestRounds(), 0.0, 0.0
@@ -279,11 +280,14 @@ class Run:
                     self._storage.not_recorded(error)
             self._seen.add(event)
             self._keep_end_of_phase(session, event)
+            if self._follower.stopped:
+                self.stop(*self._follower.stopped)
             if isinstance(event, RoundSettled):
-                if (stop := self._follower.stop) and stop.round < self.status.rounds:
-                    self.stopped = stop
-                    self.status.stop(stop)
-                    session.stop(stop.round)
+                if self._asked and event.round < self.status.rounds:
+                    self.stopped = Stop(*self._asked, event.round)
+                    self.status.stop(self.stopped)
+                    if self._plan.settles:
+                        session.stop(event.round)
                 yield event
             elif isinstance(event, SnapshotTaken):
                 self._check_held()
@@ -291,6 +295,20 @@ class Run:
             elif isinstance(event, SnapshotFailed):
                 self._storage.not_kept(event.reason)
         self._storage.collect(wait=True)
+
+    def stop(self, who: str, reason: str) -> None:
+        """Ends a connected run after the first round where that is possible; other threads may call this.
+
+        Args:
+            who: Who ends it, for the records; if several do, the first one counts.
+            reason: The reason, in one line.
+        """
+        if self._asked is not None:
+            return
+        self._asked = who, reason
+        if not self._plan.settles:
+            assert self._session is not None
+            self._session.stop(self.done + 1)
 
     @property
     def done(self) -> int:
@@ -346,7 +364,7 @@ class Run:
         self._storage.check_folder()
         self._records.write_model(state)
         if self.stopped:
-            self._privacy.stopped(self.stopped, self._follower.decided_by)
+            self._privacy.stopped(self.stopped, self._follower.decided_by(self.stopped.callback))
         if self._ledger is not None:
             self._privacy.charge_discarded(self._ledger.discarded(self._seen.done))
         self._privacy.finish(self._records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,37 @@ class Diary(Callback):
 
     def _digest(self, run: RunSoFar) -> bytes:
         return b"".join(tensor.numpy().tobytes() for tensor in run.model().values())
+
+
+class Notes(Callback):
+    """Notes every round and evaluation through stops, needs no settled rounds, and adds columns from both."""
+
+    settles = False
+
+    _rounds: list[int] = PrivateAttr(default_factory=list)
+    _evaluated: list[int] = PrivateAttr(default_factory=list)
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        self._rounds.append(run.round.round)
+        run.log(noted=float(len(self._rounds)))
+
+    def on_evaluation(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        row = run.metrics[-1]
+        assert (row["round"], row["noted"], row["bytes"]) == (run.round.round, row["round"], run.round.traffic.bytes)
+        self._evaluated.append(run.round.round)
+        run.log(twice=2 * row["test_loss"], reporting=float(len(run.round.client_scalars)))
+
+    def on_end(self, run: RunSoFar) -> None:
+        assert self._rounds == list(range(1, len(self._rounds) + 1))
+        assert self._evaluated == [row["round"] for row in run.metrics]
+
+    def state(self) -> dict[str, Any]:
+        return {"rounds": self._rounds, "evaluated": self._evaluated}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        self._rounds, self._evaluated = list(state["rounds"]), list(state["evaluated"])
 
 
 class Faulty(Callback):

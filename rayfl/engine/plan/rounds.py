@@ -51,6 +51,11 @@ class RoundIndex:
         return lr * rate_at(local.round_schedule, self.round_in_phase, self.config(scenario).rounds)
 
 
+def is_evaluated(index: RoundIndex, scenario: Scenario) -> bool:
+    """Whether a round is evaluated however the run ends: one in `evaluation.every`, and the last of each phase."""
+    return index.round_in_phase == index.config(scenario).rounds or index.round % scenario.evaluation.every == 0
+
+
 class PhaseSpan(NamedTuple):
     """A phase and its first and last round, counted from 1 over the whole scenario."""
 

@@ -46,8 +46,8 @@ class RunPlan:
         phases: The plan of each phase, in order.
         workloads: The workload of each phase; phases with the same workload share the object. A phase takes over the
             previous phase's weights by name. Empty without data (`without_data`).
-        settles: Whether a round is reported completely before the next one is processed. Callbacks need this to make a
-            round the last one even if later ones are under way.
+        settles: Whether a round is reported completely before the next one is processed. A callback may need this
+            (`Callback.settles`), for instance to make a round the last one even if later ones are under way.
         origin: Source of the initial weights and the names taken from it, for the records; None for random weights.
         spending: What phases with `local.dp` plan to spend.
         accounting: How client-level DP (`phases.N.dp`) is accounted for; None if no phase has it.

@@ -25,6 +25,7 @@ from rayfl.runs.preparation import prepare
 from rayfl.runs.records import Records
 from rayfl.runs.resume import reopen
 from rayfl.runs.run import Run
+from tests.callbacks.scene import Notes
 from tests.runs.lifecycle.scene import content
 from tests.runs.lifecycle.stopping import Moments, StoppedHere, stopping_session
 
@@ -116,7 +117,7 @@ def carried_on(folder: Path, kind: str, attempt: Attempt, moments: Moments) -> N
     state = reopened.state if reopened else None
     with (
         reopened.records if reopened else Records.within(folder) as records,
-        Run(job, model, records, [], console, state, Checkpoints(folder, checkpoint.keep)) as run,
+        Run(job, model, records, [Notes()], console, state, Checkpoints(folder, checkpoint.keep)) as run,
     ):
         session = stopping_session(job, attempt.hosts, moments, attempt.ahead)
         run.connect(session, "inline", reopened.restore if reopened else None)
