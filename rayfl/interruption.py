@@ -25,6 +25,39 @@ class StopRequested(KeyboardInterrupt):
     """A submitted run was stopped before its first round."""
 
 
+class StopRequest:
+    """A request to stop a run, which another thread may make at any time, before the run begins or while it runs.
+
+    Args:
+        who: Who makes it, for the records.
+    """
+
+    def __init__(self, who: str) -> None:
+        self._who, self._made = who, threading.Event()
+        self._stop: Callable[[str, str], None] | None = None
+
+    def make(self) -> None:
+        """Makes the request."""
+        self._made.set()
+        if self._stop is not None:
+            self._stop(self._who, "asked to stop")
+
+    def check(self) -> None:
+        """Raises StopRequested if the request was made."""
+        if self._made.is_set():
+            raise StopRequested
+
+    def pass_to(self, stop: Callable[[str, str], None]) -> None:
+        """Passes the request on to a run that has begun, now or when it is made.
+
+        Args:
+            stop: Called with who makes it and the reason, sometimes twice.
+        """
+        self._stop = stop
+        if self._made.is_set():
+            self.make()
+
+
 def is_interrupt(error: BaseException) -> bool:
     """Whether the run was interrupted on purpose, as opposed to a failure."""
     return isinstance(error, KeyboardInterrupt | SystemExit)

@@ -24,6 +24,7 @@ from rayfl.engine.backend import Session
 from rayfl.engine.plan.headline import headline_label
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.interruption import StopRequest
 from rayfl.models.flat import FlatModel
 from rayfl.runs.announcement import announce
 from rayfl.runs.archive import GridPlace, RunArchive
@@ -95,16 +96,15 @@ class Launch:
         options: How to run it, with absolute paths, data folder and starts included; a run at a URI has the local
             folder here where it works.
         for_itself: Whether this is the requested run, rather than one that another run starts from.
-        check_asked: Raises StopRequested if the run has been asked to stop. Called about every second while a busy
-            cluster has no room for the hosts (without it the run fails then), and after each event of a scenario that
-            runs first.
+        request: A request to stop the run. It ends a run that waits for room on a busy cluster (without it the run
+            fails then) or for a scenario that runs first; afterwards the run ends after a round.
         kept: The Ray connection and actors that consecutive runs share; None for a single run.
         mirror: Publishes the run's folder if the run is at a URI.
     """
 
     options: RunOptions
     for_itself: bool = True
-    check_asked: Callable[[], None] | None = None
+    request: StopRequest | None = None
     kept: KeptCluster | None = None
     mirror: Mirror | None = None
 
@@ -198,8 +198,8 @@ def _carried_out(
         return any(run.done for run in runs)
 
     def check() -> None:
-        if launch.check_asked and not launch.for_itself:
-            launch.check_asked()
+        if launch.request and not launch.for_itself:
+            launch.request.check()
         if launch.folder and has_committed():
             old.drop()
 
@@ -232,6 +232,8 @@ def _carried_out(
         runs.append(run)
         opened = _session(run_plan, launch, records.folder, run.status)
         run.connect(opened, launch.options.backend, reopened.restore if reopened else None, place)
+        if launch.request and launch.for_itself:
+            launch.request.pass_to(run.stop)
         for _ in run.follow(check):
             pass
         metrics, state = run.finish()
@@ -298,11 +300,11 @@ def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) ->
     from rayfl.backends.ray.session import ray_session
 
     def wait(why: str) -> None:
-        assert launch.check_asked is not None
+        assert launch.request is not None
         status.waiting(why)
-        launch.check_asked()
+        launch.request.check()
 
-    waiting = wait if launch.check_asked else None
+    waiting = wait if launch.request else None
     return ray_session(run_plan, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
 
 

@@ -8,7 +8,7 @@ import time
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import ray
 from pydantic import PrivateAttr
@@ -20,7 +20,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.console import log_console
 from rayfl.errors import RayflError
-from rayfl.interruption import StopRequested
+from rayfl.interruption import StopRequest
 from rayfl.passwords import without_passwords
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.options import RunOptions
@@ -66,8 +66,8 @@ class RunActor:
         make_importable(submission.scenario.module_folders)
         install_main_objects(submission.main_objects)
         self._submission = submission
-        self._stop, self._ended = threading.Event(), threading.Event()
-        self._watch, self._followed = _Watch(name="handle.stop()").stopping_on(self._stop), -math.inf
+        self._request, self._ended = StopRequest("handle.stop()"), threading.Event()
+        self._watch, self._followed = _Watch(), -math.inf
         self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class RunActor:
         return lines_of(self._submission.folder / LOG, since)
 
     def stop(self) -> None:
-        self._stop.set()
+        self._request.make()
 
     def ended(self, timeout_s: float) -> bool:
         """Waits up to `timeout_s` seconds for the end of the run; returns whether it has ended."""
@@ -110,7 +110,7 @@ class RunActor:
         given, folder = self._submission, self._submission.folder
         try:
             options = replace(given.options, folder=folder, callbacks=[*given.options.callbacks, self._watch])
-            launch = Launch(options, check_asked=self._check_asked)
+            launch = Launch(options, request=self._request)
             carry_out(given.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
@@ -122,15 +122,12 @@ class RunActor:
                 rounds = sum(phase.rounds for phase in given.scenario.phases)
                 Status(folder, rounds).ended_early(error)
 
-    def _check_asked(self) -> None:
-        if self._stop.is_set():
-            raise StopRequested
-
 
 class _Watch(Callback):
-    """Reports the latest round, and ends the run after the current one on request."""
+    """Reports the latest round."""
 
-    _asked: Any = None
+    settles: ClassVar[bool] = False
+
     _last: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
@@ -138,15 +135,9 @@ class _Watch(Callback):
         """The latest round and its phase, under the keys of status.json."""
         return self._last
 
-    def stopping_on(self, asked: threading.Event) -> _Watch:
-        self._asked = asked
-        return self
-
     def on_round(self, run: RunSoFar) -> None:
         assert run.round is not None
         self._last = {"committed_rounds": run.round.round, "phase": run.round.phase}
-        if self._asked.is_set():
-            run.stop("asked to stop")
 
 
 def lines_of(log: Path, since: int) -> tuple[str, int]:

@@ -12,27 +12,37 @@ import pytest
 import ray
 
 import rayfl.runs.launch
+from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
 from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import HeldError
 from rayfl.service.run_actor import LOG, RunActor, Submission
-from tests.callbacks.scene import tables
+from tests.callbacks.scene import PLAIN, run, tables
 
 
-def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The actors that were killed; there is no cluster."""
+    actors: list[Any] = []
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
+    monkeypatch.setattr(ray, "kill", actors.append)
+    return actors
+
+
+def actor_of(folder: Path, **options: Any) -> RunActor:
+    given = RunOptions(data_dir=folder, starts=folder, **options)
+    return RunActor(Submission(Scenario.from_tables(tables(phases=[PLAIN])), folder, given, pickle.dumps({})))
+
+
+def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, killed: list[Any]) -> str:
     """What the log says after a run that failed with an error before it wrote records."""
 
     def carry_out(*_: Any) -> None:
         raise error
 
     monkeypatch.setattr(rayfl.runs.launch, "carry_out", carry_out)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
-    killed: list[Any] = []
-    monkeypatch.setattr(ray, "kill", killed.append)
-    scenario = Scenario.from_tables(tables())
-    options = RunOptions(data_dir=folder, starts=folder)
-    actor = RunActor(Submission(scenario, folder, options, pickle.dumps({})))
+    actor = actor_of(folder)
     actor._run(None)
     assert actor.ended(0.0)
     assert killed == [None]
@@ -40,17 +50,60 @@ def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch) -> st
 
 
 def test_a_run_that_fails_beside_a_damaged_status_says_why_and_writes_a_new_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[Any]
 ) -> None:
     (tmp_path / "status.json").write_text("{")
-    assert ended(tmp_path, ResourceError("left on purpose"), monkeypatch) == "error: left on purpose\n"
+    assert ended(tmp_path, ResourceError("left on purpose"), monkeypatch, killed) == "error: left on purpose\n"
     status = json.loads((tmp_path / "status.json").read_text())
     assert (status["status"], status["reason"]) == ("failed", "left on purpose")
 
 
 def test_a_run_whose_folder_another_holds_leaves_its_records_alone_even_damaged_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[Any]
 ) -> None:
     (tmp_path / "status.json").write_text("{")
-    assert ended(tmp_path, HeldError("another works there"), monkeypatch) == "error: another works there\n"
+    assert ended(tmp_path, HeldError("another works there"), monkeypatch, killed) == "error: another works there\n"
     assert (tmp_path / "status.json").read_text() == "{"
+
+
+class Silent(Callback):
+    """Asks for the end of the run during its second round."""
+
+    _ask: Any = None
+
+    def on_round(self, run: RunSoFar) -> None:
+        assert run.round is not None
+        if run.round.round == 2:
+            self._ask()
+
+
+class Reporting(Silent):
+    """Needs no settled rounds."""
+
+    settles = False
+
+
+@pytest.mark.parametrize("kind", [Silent, Reporting])
+def test_a_request_ends_a_run_after_the_current_round_whether_rounds_settle_or_not(
+    kind: type[Silent], tmp_path: Path, killed: list[Any]
+) -> None:
+    callback = kind()
+    actor = actor_of(tmp_path / "run", backend="inline", callbacks=[callback])
+    callback._ask = actor.stop
+    actor._run(None)
+    assert "stopped after round 2 by handle.stop(): asked to stop" in (tmp_path / "run" / LOG).read_text()
+    status = actor.status()
+    assert status is not None
+    assert (status["status"], status["committed_rounds"]) == ("finished", 2)
+    assert status["stopped"] == {"callback": "handle.stop()", "reason": "asked to stop", "round": 2}
+    shorter = run(tmp_path, phases=[PLAIN | {"rounds": 2}])
+    assert actor.metrics().drop_columns("seconds").equals(shorter.metrics.drop_columns("seconds"))
+
+
+def test_a_request_before_the_first_round_ends_the_run_after_it(tmp_path: Path, killed: list[Any]) -> None:
+    actor = actor_of(tmp_path / "run", backend="inline")
+    actor.stop()
+    actor._run(None)
+    status = actor.status()
+    assert status is not None
+    assert (status["status"], status["stopped"]["round"]) == ("finished", 1)

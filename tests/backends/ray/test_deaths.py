@@ -31,7 +31,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.models.tensors import split
-from tests.callbacks.scene import figures, tables
+from tests.callbacks.scene import StopAt, figures, tables
 from tests.engine.scenes import prepared, run_on_hosts
 from tests.runs.lifecycle.scene import ROUNDS, SCENE, Memory
 
@@ -176,6 +176,33 @@ def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then
     both = Both(name="both", victims={4: "scheduler"})
     result = rayfl.run(scene, folder=tmp_path, callbacks=[both], console=Console(quiet=True))
     assert result.metrics["round"].to_pylist()[-1] == 4
+
+
+@pytest.mark.parametrize("victim", ["scheduler", "server"])
+def test_a_request_to_stop_outlives_the_scheduler_and_ends_a_later_round_than_all_reported_ones(
+    victim: str, tmp_path: Path
+) -> None:
+    class Both(Kills):
+        settles = False
+
+        def on_round(self, run: RunSoFar) -> None:
+            assert run.round is not None
+            if run.round.round == 4:
+                run.stop("enough")
+            super().on_round(run)
+
+    scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
+    both = Both(name="both", victims={4: victim})
+    result = rayfl.run(scene, folder=tmp_path / "run", callbacks=[both], console=Console(quiet=True))
+    status = json.loads((result.directory / "status.json").read_text())
+    last = status["stopped"]["round"]
+    assert 4 < last < ROUNDS
+    assert status["recoveries"] >= 1
+    expected = rayfl.run(
+        scene, backend="inline", folder=tmp_path / "inline", callbacks=[StopAt(round=last)], console=Console(quiet=True)
+    )
+    assert all(torch.equal(result.state_dict[name], value) for name, value in expected.state_dict.items())
+    assert figures(result) == figures(expected)
 
 
 def test_a_run_that_gets_no_further_ends_with_the_model_of_its_last_snapshot(tmp_path: Path) -> None:
