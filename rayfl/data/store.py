@@ -149,9 +149,9 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
             invalid data.
     """
     # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
+    from rayfl.data.batch_trial import try_batches
     from rayfl.data.partition.split import partition_classes, partitioned, same_classes
     from rayfl.data.scenario_data import data_digest, load, select
-    from rayfl.data.section import try_batches
     from rayfl.data.subsets import check_every_class_is_held
 
     dataset = load(config, seed, data_dir, cache_dir)

@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeVar
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
+from rayfl.data.batch_trial import try_batches
 from rayfl.data.files import cache_folder
 from rayfl.data.scenario_data import data_digest, load
-from rayfl.data.section import try_batches
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.client_statistics import check_client_statistics
 from rayfl.engine.initial_model import load_initial

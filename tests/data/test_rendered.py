@@ -10,11 +10,11 @@ import torch
 
 from rayfl.config.section import Named
 from rayfl.data import batches
+from rayfl.data.batch_trial import try_batches
 from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Dataset, Provenance, Samples, Shards
 from rayfl.data.inputs import Fields, Rendered
 from rayfl.data.scenario_data import data_digest
-from rayfl.data.section import try_batches
 from rayfl.data.store import ShardStore
 from rayfl.data.tensors import SampleReader
 from rayfl.errors import DataError, ScenarioError
