@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import pytest
-from pydantic import PositiveInt
+from pydantic import BaseModel, PositiveInt
 
 from rayfl.cli.run import main
-from rayfl.config import load_scenario
+from rayfl.config import Scenario, load_scenario
 from rayfl.config.component import with_defaults
-from rayfl.config.section import Named
+from rayfl.config.section import Named, kinds
 from rayfl.errors import ScenarioError
-from rayfl.runs.resolution import resolve
+from rayfl.runs.resolution import PARTS, resolve
 
 TABLES: dict[str, Any] = {
     "data": {"name": "fashion_mnist", "clients": 10, "partition": {"name": "dirichlet", "beta": 0.5}},
@@ -36,6 +36,24 @@ def network(
     steps: PositiveInt = 0,
     head: str | None = None,
 ) -> None: ...
+
+
+def choices(annotation: Any, path: str = "") -> Iterator[str]:
+    """The key paths of what is chosen by name in a value of some type."""
+    for kind in kinds(annotation):
+        if kind is Named:
+            yield path
+        elif get_origin(kind) is tuple:
+            yield from choices(get_args(kind)[0], f"{path}.*")
+        elif isinstance(kind, type) and issubclass(kind, BaseModel):
+            for key, field in kind.model_fields.items():
+                yield from choices(field.annotation, f"{path}.{key}".removeprefix("."))
+
+
+def test_everything_that_a_scenario_chooses_by_name_is_resolved() -> None:
+    paths = {path for _, paths in PARTS for path in paths}
+    with_local = {"phases.*.local.optimizer", "phases.*.server_training.optimizer", "evaluation.personalize.optimizer"}
+    assert {*choices(Scenario)} - paths == with_local
 
 
 def test_options_left_to_their_defaults_are_written_out() -> None:
