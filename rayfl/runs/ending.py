@@ -14,7 +14,7 @@ from rayfl.engine.backend import Session
 from rayfl.engine.plan.rounds import phase_spans
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.announcement import title_of
-from rayfl.runs.committed_models import CommittedModels
+from rayfl.runs.committed_rounds import CommittedModels
 from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.follower import Follower
 from rayfl.runs.privacy_record import PrivacyRecords

@@ -18,7 +18,6 @@ from rayfl.callbacks.callback import Callback
 from rayfl.engine.backend import Session
 from rayfl.engine.events import (
     BudgetSpent,
-    Evaluated,
     Event,
     EventConsumer,
     RoundDone,
@@ -37,7 +36,7 @@ from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.changes import plain_scenario
 from rayfl.runs.checkpoint_writer import RunStorage
 from rayfl.runs.checkpoints import Checkpoints
-from rayfl.runs.committed_models import CommittedModels
+from rayfl.runs.committed_rounds import CommittedModels, LatestRounds
 from rayfl.runs.ending import end_callbacks, end_early
 from rayfl.runs.environment import describe_environment
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
@@ -52,43 +51,6 @@ from rayfl.runs.summary import Summary
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
-
-_KINDS: dict[type[Event], str] = {
-    RoundDone: "done",
-    Evaluated: "evaluated",
-    RoundSettled: "settled",
-    BudgetSpent: "ended",
-}
-
-
-class LatestRounds:
-    """The latest round whose event the run has seen, by kind of event.
-
-    Args:
-        state: The result of `state`, if the run continues.
-    """
-
-    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
-        self._rounds: dict[str, int] = dict.fromkeys(_KINDS.values(), 0) | dict(state or {})
-
-    @property
-    def done(self) -> int:
-        """The last committed round."""
-        return self._rounds["done"]
-
-    def has(self, event: Event) -> bool:
-        """Whether an event was seen before, as happens in rounds repeated after a death or a stop."""
-        kind = _KINDS.get(type(event))
-        return kind is not None and event.round <= self._rounds[kind]
-
-    def add(self, event: Event) -> None:
-        """Records an event as seen."""
-        if kind := _KINDS.get(type(event)):
-            self._rounds[kind] = event.round
-
-    def state(self) -> dict[str, int]:
-        """As plain data."""
-        return dict(self._rounds)
 
 
 class Run:

@@ -1,14 +1,16 @@
-"""Models of committed rounds as state dicts."""
+"""The committed rounds of a run: the latest by kind of event, and their models as state dicts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rayfl.engine.backend import Session
+from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
@@ -16,6 +18,44 @@ from rayfl.models.tensors import SentModel, split
 
 if TYPE_CHECKING:
     import torch
+
+
+_KINDS: dict[type[Event], str] = {
+    RoundDone: "done",
+    Evaluated: "evaluated",
+    RoundSettled: "settled",
+    BudgetSpent: "ended",
+}
+
+
+class LatestRounds:
+    """The latest round whose event the run has seen, by kind of event.
+
+    Args:
+        state: The result of `state`, if the run continues.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._rounds: dict[str, int] = dict.fromkeys(_KINDS.values(), 0) | dict(state or {})
+
+    @property
+    def done(self) -> int:
+        """The last committed round."""
+        return self._rounds["done"]
+
+    def has(self, event: Event) -> bool:
+        """Whether an event was seen before, as happens in rounds repeated after a death or a stop."""
+        kind = _KINDS.get(type(event))
+        return kind is not None and event.round <= self._rounds[kind]
+
+    def add(self, event: Event) -> None:
+        """Records an event as seen."""
+        if kind := _KINDS.get(type(event)):
+            self._rounds[kind] = event.round
+
+    def state(self) -> dict[str, int]:
+        """As plain data."""
+        return dict(self._rounds)
 
 
 class CommittedModels:
