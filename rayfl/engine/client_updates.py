@@ -1,4 +1,4 @@
-"""Runs the updates of a group of clients, and passes the requests that they yield to executors.
+"""Runs clients' updates in isolation on a host: opens their contexts, passes their requests to executors, keeps states.
 
 Their exceptions become errors that say where they occurred.
 """
@@ -6,19 +6,29 @@ Their exceptions become errors that say where they occurred.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import torch
+
+from rayfl.algorithms.exchange import Asked
 from rayfl.engine.backend import client_names
 from rayfl.engine.device import TorchGenerators, device_limits_explained
 from rayfl.engine.executors.executor import Executor, Requested, not_accepted, shared_out
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.state.client_states import ClientStates
 from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
 from rayfl.interruption import is_of_user_code
-from rayfl.local.context import ClientContext
+from rayfl.local.client_state import ClientState, Values
+from rayfl.local.context import ClientContext, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.wording import their_traceback
+
+if TYPE_CHECKING:
+    from rayfl.engine.resident import Resident
 
 
 @dataclass(frozen=True)
@@ -131,30 +141,26 @@ class ClientUpdates:
                 for one in waiting:
                     self._generators.enter(one.client)
                     one.advance()
-                self._carry_out([one for one in waiting if one.requested], errors)
+                requests = [one.requested for one in waiting if one.requested]
+                results: dict[int, Any] = {}
+                for executor, places in shared_out(self._chain, requests):
+                    clients = [requests[place].client.id for place in places]
+                    with errors.of_group(clients) if len(places) > 1 else nullcontext():
+                        done = executor.run([requests[place] for place in places])
+                    results.update(zip(places, done, strict=True))
+                asking = [one for one in waiting if one.requested]
+                for place, one in enumerate(asking):
+                    one.result = results[place] if place in results else not_accepted(requests[place])
                 for one in waiting:
                     if isinstance(one.result, BaseException):
                         with errors.of_client(one.client.id):
                             raise one.result
-                waiting = [one for one in waiting if one.requested]
+                waiting = asking
             return [one.answer for one in begun]
         finally:
             self._generators.forget()
             for client in group:
                 client.close()
-
-    def _carry_out(self, waiting: Sequence[_Open[T]], errors: UpdateErrors) -> None:
-        requests = [one.requested for one in waiting if one.requested]
-        for one in waiting:
-            one.result = None
-        results: dict[int, Any] = {}
-        for executor, places in shared_out(self._chain, requests):
-            clients = [requests[place].client.id for place in places]
-            with errors.of_group(clients) if len(places) > 1 else nullcontext():
-                done = executor.run([requests[place] for place in places])
-            results.update(zip(places, done, strict=True))
-        for place, one in enumerate(waiting):
-            one.result = results[place] if place in results else not_accepted(requests[place])
 
 
 class _Open(Generic[T]):
@@ -190,3 +196,112 @@ class _Open(Generic[T]):
             kind = "training" if isinstance(request, LocalTraining) else "query"
             self.requested = Requested(self.client.asked_for(request), request, self._numbers[kind])
             self._numbers[kind] += 1
+
+
+_NO_CLIENT: dict[Asked, str] = {
+    "cohort": "central training",
+    "server": "the server's samples",
+    "host": "the server's work on a worker process",
+}
+"""Names in errors of updates that are not a client's, by `Exchange.at`."""
+
+
+class ExchangeUpdates:
+    """Runs client updates in isolation, for one exchange of a round or for hops of a relay.
+
+    Args:
+        seed: The scenario's seed.
+        plan: The phase.
+        round_index: The round.
+        exchange: Number of the exchange in its round, from 0.
+        lr: The learning rate of the exchange's local training in this round.
+        resident: The phase's workload on this host.
+        states: The states of the host's clients.
+        host: The host's number, for errors.
+        num_values: Number of values that the phase trains.
+        first_model: The phase's first model on the device, if the algorithm asked for it.
+        committed: By client, the last committed round that left it a state; clients without state are omitted.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        plan: PhasePlan,
+        round_index: RoundIndex,
+        exchange: int,
+        lr: float,
+        resident: Resident,
+        states: ClientStates,
+        host: int,
+        num_values: int,
+        first_model: torch.Tensor | None = None,
+        committed: Mapping[int, int] | None = None,
+    ) -> None:
+        asked = plan.asked[exchange]
+        self._plan, self._round_index, self._exchange = plan, round_index, exchange
+        self._seed, self._resident, self._states = seed, resident, states
+        self._updates = resident.updates(plan.local(exchange))
+        self._declared = plan.client_state if asked == "cohort" else {}
+        self._committed = (committed or {}) if plan.keeps_client_state else None
+        self._update = UpdatePlan(
+            plan.local(exchange),
+            lr,
+            plan.train,
+            num_values,
+            first_model,
+            frozenset(plan.phase.settings.report),
+            plan.keeps_momentum,
+        )
+        self._errors = UpdateErrors(host, plan.phase.name, round_index.round)
+        self._errors_of_pool = UpdateErrors(host, plan.phase.name, round_index.round, _NO_CLIENT[asked])
+
+    def run(
+        self, group: Sequence[int], update: Callable[[ClientContext], ClientUpdate[T]], discrete: Values
+    ) -> list[T]:
+        """Runs the updates of clients that may train at once, and stages the states that they leave.
+
+        Args:
+            group: The clients' numbers, or only the number of a pool of samples.
+            update: Begins a client's update.
+            discrete: The integer and boolean buffers that they begin with.
+
+        Returns:
+            The updates' results.
+
+        Raises:
+            ClientError: An update failed, or all of them together.
+        """
+        pool = group[0] >= self._resident.workload.store.num_clients
+        errors, clients = self._errors_of_pool if pool else self._errors, []
+        for client in group:
+            with errors.of_client(client):
+                clients.append(self._context(client, discrete))
+        try:
+            results = self._updates.run(clients, update, errors)
+        except ClientError as error:
+            raise self._explained(error) from None
+        for opened in clients if self._declared else ():
+            with errors.of_client(opened.id):
+                self._states.stage(opened.id, self._round_index.round, opened.state)
+        return results
+
+    def _explained(self, error: ClientError) -> ClientError:
+        """Blames the data rather than the learning rate if a client's samples are not finite and need not be hidden."""
+        hidden = self._plan.hiding is not None or self._update.local.dp is not None
+        why = self._resident.not_finite(error.client) if error.diverged and not hidden else ""
+        return ClientError(error.client, error.host, error.phase, error.round, why, who=error.who) if why else error
+
+    def _context(self, client: int, discrete: Values) -> ClientContext:
+        plan, resident, kept = self._plan, self._resident, {}
+        if self._declared:
+            device = resident.model.vector.device
+            kept = self._states.open(client, self._round_index, self._exchange, self._committed, device)
+        return resident.context(
+            client,
+            self._update,
+            ClientStreams(self._seed, plan.number, self._round_index.round, self._exchange, client),
+            ClientState(kept, frozenset(self._declared)),
+            plan.noise_multiplier(client) if self._update.local.dp else None,
+            discrete,
+            plan.hidden_by,
+        )

@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange, Part
-from rayfl.config.phase import AsynchronousPhase
+from rayfl.algorithms.exchange import Exchange, Part
 from rayfl.data.held_out import Pool, pool_number
 from rayfl.data.tensors import to_tensor
+from rayfl.engine.answers import AnswersOfHost
+from rayfl.engine.client_updates import ExchangeUpdates
 from rayfl.engine.device import choose_device, platform_facts, processor_name, use_threads
 from rayfl.engine.events import Evaluated
 from rayfl.engine.host_evaluation import HostEvaluation
-from rayfl.engine.host_exchange import ExchangeUpdates, add_diagnostics, answer_of, apply_transforms, check_lengths
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import Slice
-from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction
+from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.engine.state.client_states import ClientStates
@@ -29,7 +29,7 @@ from rayfl.local.client_state import Values, as_arrays, on_device
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.models.tensors import SentModel, all_finite, joined, split
-from rayfl.privacy.clients.mechanism import hidden_model, hide_answer
+from rayfl.privacy.clients.mechanism import hidden_model
 
 
 class Host:
@@ -91,40 +91,13 @@ class Host:
         Raises:
             ClientError: The first client update that failed.
         """
-        plan, model = self._plans[round_index.phase], self._residents[round_index.phase].model
-        sizes = self._sizes[round_index.phase]
-        send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
-        first_model = exchange.first_model
-        shared = None if first_model is None else to_tensor(first_model, slice(None), self._device)
-        ordered = isinstance(plan.phase, AsynchronousPhase)
-        reduction = Reduction(self._scenario.numerics.fraction_bits, exchange.each, ordered)
-        report, hiding = ReportBuilder(), plan.hiding
+        answers = self._answers(round_index, exchange)
+        updates = self._updates(round_index, exchange.number, answers.first_model, committed)
         discrete = on_device(exchange.discrete, self._device)
-        down = exchange.down if shared is None else (*exchange.down, "model")
-        usual = sizes.traffic(down, exchange.up)
-
-        def update(client: ClientContext) -> ClientUpdate[Answer]:
-            client.clip_norm, client.sent = exchange.clip_norm, tuple(send)
-            answer = yield from answer_of(exchange, client, send, shared)
-            check_lengths(answer, plan.algorithm.sent_vectors, model)
-            add_diagnostics(plan, client, answer, send, not exchange.each)
-            if exchange.up_if_summed is not None:
-                more = sizes.traffic((), exchange.up_if_summed).up_bytes - usual.up_bytes
-                answer.diagnostics[MORE_IF_SUMMED] = send[0].new_full((1,), more, dtype=torch.float64)
-            saved = apply_transforms(plan, client, answer)
-            if hiding:
-                hide_answer(hiding, answer, exchange.clip_norm or hiding.clip_norm, client.num_params, client.streams)
-            reduction.add(client.id, answer)
-            if client.discrete.values and not plan.hidden_by:
-                reduction.leave(_left(client, round_index))
-            report.add(client, sizes.traffic(down, exchange.up, *saved) if any(saved) else usual)
-            return answer
-
-        updates = self._updates(round_index, exchange.number, shared, committed)
         for group in groups:
             self._begins(group)
-            updates.run(group, update, discrete)
-        return reduction.result(), report.result()
+            updates.run(group, answers.update, discrete)
+        return answers.result()
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
         """Runs an exchange that the cohort does not answer, as the update of one more client without traffic.
@@ -140,23 +113,13 @@ class Host:
         Raises:
             ClientError: The update failed.
         """
-        send = [to_tensor(vector, slice(None), self._device) for vector in exchange.send]
-        reduction, report = Reduction(self._scenario.numerics.fraction_bits, exchange.each), ReportBuilder()
-
-        def update(client: ClientContext) -> ClientUpdate[None]:
-            client.sent = tuple(send)
-            reduction.add(client.id, (yield from answer_of(exchange, client, send)))
-            if client.discrete.values:
-                reduction.leave(_left(client, round_index))
-            if client.scalars:
-                raise RayflError("it reports scalars of a client, but no client takes part; put them into its Answer")
-            report.charge(client)
-
+        answers = self._answers(round_index, exchange)
         store = self._residents[round_index.phase].workload.store
         pool: Pool = "server" if exchange.at == "server" else "nobody"
         discrete = on_device(exchange.discrete, self._device)
-        self._updates(round_index, exchange.number).run([pool_number(pool, store.num_clients)], update, discrete)
-        return reduction.result(), report.result()
+        updates = self._updates(round_index, exchange.number)
+        updates.run([pool_number(pool, store.num_clients)], answers.update, discrete)
+        return answers.result()
 
     def relay(
         self,
@@ -266,6 +229,11 @@ class Host:
         resident, phase = self._residents[round_index.phase], round_index.config(self._scenario)
         return resident.scorer.summarize(round_index, phase.name, [score for part in scores for score in part])
 
+    def _answers(self, round_index: RoundIndex, exchange: Exchange) -> AnswersOfHost:
+        phase = round_index.phase
+        plan, model, sizes = self._plans[phase], self._residents[phase].model, self._sizes[phase]
+        return AnswersOfHost(plan, round_index, exchange, model, sizes, self._scenario.numerics.fraction_bits)
+
     def _updates(
         self,
         round_index: RoundIndex,
@@ -280,7 +248,3 @@ class Host:
             round_index.lr(self._scenario, self._plans[round_index.phase].local(exchange)),
             resident, self._states, self._index, sizes.num_params, first_model, committed,
         )  # fmt: skip
-
-
-def _left(client: ClientContext, round_index: RoundIndex) -> LeftBuffers:
-    return LeftBuffers(client.id, round_index.round, client.num_samples, as_arrays(client.discrete.values))

@@ -127,7 +127,7 @@ class HostEvaluation:
         with errors.of_client(part.client):
             update_plan = UpdatePlan(local, local.lr, train=(local.train,))
             client = resident.context(part.client, update_plan, streams, discrete=discrete)
-            (trained,) = resident.run([client], update, errors)
+            (trained,) = resident.updates(local).run([client], update, errors)
             own = client.discrete.values
             resident.model.load(trained, own)
             return resident.score(part, trained, own)

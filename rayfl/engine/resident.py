@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
 import torch
 
+from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
-from rayfl.engine.client_updates import ClientUpdates, UpdateErrors
+from rayfl.engine.client_updates import ClientUpdates
 from rayfl.engine.device import TorchGenerators
 from rayfl.engine.executors.executor import ClientSamples, Executor
 from rayfl.engine.executors.one_by_one import OneByOne
@@ -28,7 +28,6 @@ from rayfl.engine.scoring import Score, Scorer, evaluation_batches
 from rayfl.errors import DataError
 from rayfl.local.client_state import ClientState, Values
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
-from rayfl.local.requests import ClientUpdate
 from rayfl.tasks.metrics.construction import build_metrics
 
 T = TypeVar("T")
@@ -91,14 +90,9 @@ class Resident:
         )
         return ClientContext(plan, facts, self._trained)
 
-    def run(
-        self,
-        group: Sequence[ClientContext],
-        update: Callable[[ClientContext], ClientUpdate[T]],
-        errors: UpdateErrors,
-    ) -> list[T]:
-        """Runs client updates of one exchange, with DP if `local.dp` is set; see `ClientUpdates.run`."""
-        return (self._plain if group[0].local.dp is None else self._private).run(group, update, errors)
+    def updates(self, local: Local) -> ClientUpdates:
+        """Returns what runs client updates with these options: with DP if `local.dp` is set."""
+        return self._plain if local.dp is None else self._private
 
     def not_finite(self, client: int) -> str:
         """What of a client's samples is not finite, if the data could not be checked before the run; else ""."""

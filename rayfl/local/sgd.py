@@ -17,8 +17,9 @@ from rayfl.errors import DivergenceError
 from rayfl.local.batches import TrainingBatch, TrainingStep
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import LocalTraining, Objective, nonzero
+from rayfl.local.state import VELOCITY
 from rayfl.local.stepping import Stepping, stepping
-from rayfl.local.training_plan import TrainingPlan
+from rayfl.local.training_plan import plan_training, select
 from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode
 from rayfl.models.tensors import all_finite
@@ -60,41 +61,46 @@ Returns the step's mean loss, or None if the step has no samples.
 def train(
     model: FlatModel,
     step_gradient: StepGradient,
-    plan: TrainingPlan,
+    client: ClientContext,
     request: LocalTraining,
-    local: Local,
-    lr: float,
+    samples: int,
     after_step: Callable[[], None] = lambda: None,
-    velocity: torch.Tensor | None = None,
-) -> list[float]:
-    """Trains `model` in place from its current values, with a fresh optimizer (except for a given `velocity`).
+) -> torch.Tensor:
+    """Trains a client's model in the resident one from the request's start, with a fresh optimizer.
 
     One step: `step_gradient` plus the request's `gradient` terms, clipped elementwise to `local.clip_value` and then by
-    norm to `local.clip_norm`; then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer); then the
-    `after_step` terms. FedDyn's, FedBug's and FedExP's code also clips before weight decay, which belongs to the
-    optimizer there.
+    norm to `local.clip_norm`; then the optimizer (PyTorch's SGD: g + weight_decay w into the momentum buffer, which the
+    client keeps if the phase `keeps_momentum`); then the `after_step` terms. FedDyn's, FedBug's and FedExP's code also
+    clips before weight decay, which belongs to the optimizer there.
 
     As in PyTorch, where its gradient is None and not zero, a parameter that no loss of the step reaches is left alone
     by the optimizer with its momentum and decay, unless the request itself adds to gradients or steps (`adds_terms`).
     Under `local.dp` all parameters take all steps, since which ones are reached may depend on the samples.
 
     Args:
-        model: The resident model, already loaded with the request's start.
+        model: The resident model.
         step_gradient: Computes the gradient of the loss, such as `BatchGradients`.
-        plan: The steps. Frozen parts do not change; their momentum starts when they thaw.
-        request: Terms to add to gradients and steps.
-        local: Clipping, decay and the optimizer.
-        lr: The round's learning rate.
+        client: The client: clipping, decay, the optimizer and the round's learning rate; receives the loss of every
+            step that has one.
+        request: The start, and terms to add to gradients and steps.
+        samples: Number of samples to train on. Frozen parts do not change; their momentum starts when they thaw.
         after_step: Called after every step, without gradients.
-        velocity: As for `stepping`.
 
     Returns:
-        The loss of every step that has one.
+        A copy of the trained model vector.
 
     Raises:
         DivergenceError: A loss or a parameter is not finite; the message names the step. Under `local.dp` losses, which
             are not noised, are not checked.
+        ScenarioError: As `plan_training`.
     """
+    local = client.local
+    plan = plan_training(local, select(client.train, model.module), model.module, samples)
+    model.load(request.start, client.discrete.values)
+    velocity = None
+    if client.keeps_momentum:
+        velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
+        client.state[VELOCITY] = velocity  # updated in place by the optimizer
     enter_training_mode(model.module)
     stages = [(number, _Stage(model, names, plan.own_rates)) for number, names in plan.stages]
     parts = [parts for _, stage in stages for parts, _ in stage.groups]
@@ -115,11 +121,14 @@ def train(
                         losses.append(loss)
                     groups = stage.groups if all_step else stage.reached(request)
                     with torch.no_grad():
-                        _step(model, groups, optimizer, request, local, lr * rate)
+                        _step(model, groups, optimizer, request, local, client.lr * rate)
                         after_step()
     values: list[float] = torch.stack(losses).tolist() if losses else []
     check_finite([] if local.dp else values, model.params, len(plan.batches))
-    return values
+    client.add_losses(values)
+    model.check()
+    client.discrete.leave()
+    return model.vector.clone()
 
 
 def adds_terms(request: LocalTraining) -> bool:

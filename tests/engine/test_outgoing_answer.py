@@ -11,7 +11,7 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.transforms import Encoded
-from rayfl.engine.host_exchange import add_diagnostics, apply_transforms, check_lengths
+from rayfl.engine.answers import add_diagnostics, apply_transforms, check_lengths
 from rayfl.errors import RayflError
 
 MODEL: Any = SimpleNamespace(params=torch.zeros(4), vector=torch.zeros(6))

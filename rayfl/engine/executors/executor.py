@@ -1,4 +1,4 @@
-"""The interface of executors, which carry out requests of client updates, and how several of them share requests.
+"""The interface of executors, which answer requests of client updates, and how several of them share requests.
 
 Executors read a client's samples here: batches, labels and weights of a view.
 """
@@ -6,7 +6,7 @@ Executors read a client's samples here: batches, labels and weights of a view.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -127,7 +127,7 @@ class Requested:
 
 
 class Executor(ABC):
-    """Carries out requests of client updates; algorithms cannot tell which executor does.
+    """Answers requests of client updates; algorithms cannot tell which executor does.
 
     Attributes:
         at_least: Smallest number of requests that it takes; fewer are left to the next executor.
@@ -146,11 +146,14 @@ class Executor(ABC):
 
     @abstractmethod
     def accepts(self, client: ClientContext, request: Any) -> bool:
-        """Whether this executor can carry out a request."""
+        """Whether this executor can answer a request."""
 
     @abstractmethod
+    def answer(self, client: ClientContext, request: Any, number: int) -> Any:
+        """Answers one accepted request; arguments as for `Requested`."""
+
     def run(self, requests: Sequence[Requested]) -> list[Any]:
-        """Carries out accepted requests, at most one per client.
+        """Answers accepted requests, at most one per client; by default one after the other.
 
         Args:
             requests: Requests, in the order in which the scenario groups the clients.
@@ -159,14 +162,11 @@ class Executor(ABC):
             For each request the result, which shares no memory with the resident model or other clients, or the
             exception that it ended with. An exception raised by this method itself fails all of them.
         """
-
-    def in_turn(self, requests: Sequence[Requested], carry_out: Callable[[ClientContext, Any, int], Any]) -> list[Any]:
-        """Carries out one request after the other; see `run`."""
         results: list[Any] = []
         for requested in requests:
             self._generators.enter(requested.client)
             try:
-                results.append(carry_out(requested.client, requested.request, requested.number))
+                results.append(self.answer(requested.client, requested.request, requested.number))
             except BaseException as error:  # a user's network, task or loss term may raise anything
                 if not is_of_user_code(error):
                     raise

@@ -1,11 +1,8 @@
-"""The executor that carries out one request after another on the resident model.
-
-Local training there, with gradients that an executor computes, also serves the executor for `local.dp`.
-"""
+"""The executor that answers one request after another on the resident model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -13,7 +10,7 @@ from typing import Any
 import torch
 
 from rayfl.engine.device import seed_torch
-from rayfl.engine.executors.executor import Batch, Executor, Requested, view_of
+from rayfl.engine.executors.executor import Batch, Executor, view_of
 from rayfl.errors import ScenarioError
 from rayfl.local.batches import TrainingBatch, check_repeatable
 from rayfl.local.context import ClientContext
@@ -29,63 +26,22 @@ from rayfl.local.queries import (
     Rehearsal,
 )
 from rayfl.local.requests import LocalTraining, Request
-from rayfl.local.sgd import BatchGradients, PeekableIterator, StepGradient, inputs_of, train
-from rayfl.local.state import VELOCITY
+from rayfl.local.sgd import BatchGradients, PeekableIterator, inputs_of, train
 from rayfl.local.steps import batches_of_steps
-from rayfl.local.training_plan import plan_training, select
+from rayfl.local.training_plan import select
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
-from rayfl.models.flat import FlatModel
 from rayfl.models.modes import enter_training_mode, evaluation_mode, twice_differentiable
 
 
-def train_resident(
-    model: FlatModel,
-    gradients: StepGradient,
-    client: ClientContext,
-    request: LocalTraining,
-    samples: int,
-    seed: int,
-    after_step: Callable[[], None] = lambda: None,
-) -> torch.Tensor:
-    """Trains a client's model in the resident one.
-
-    Args:
-        model: The resident model.
-        gradients: Computes the gradient of every step.
-        client: The client, which receives the steps' losses.
-        request: The training request.
-        samples: Number of samples to train on.
-        seed: Seed of the network's random draws, such as dropout masks.
-        after_step: Called after every step.
-
-    Returns:
-        A copy of the trained model vector.
-    """
-    plan = plan_training(client.local, select(client.train, model.module), model.module, samples)
-    model.load(request.start, client.discrete.values)
-    seed_torch(seed, model.vector.device)
-    velocity = None
-    if client.keeps_momentum:
-        velocity = client.state[VELOCITY] if VELOCITY in client.state else torch.zeros_like(model.params)
-        client.state[VELOCITY] = velocity  # updated in place by the optimizer
-    client.add_losses(train(model, gradients, plan, request, client.local, client.lr, after_step, velocity))
-    model.check()
-    client.discrete.leave()
-    return model.vector.clone()
-
-
 class OneByOne(Executor):
-    """Carries out all requests of clients without `local.dp`, one at a time."""
+    """Answers all requests of clients without `local.dp`, one at a time."""
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """See `Executor.accepts`."""
         return isinstance(request, Request) and client.local.dp is None
 
-    def run(self, requests: Sequence[Requested]) -> list[Any]:
-        """See `Executor.run`."""
-        return self.in_turn(requests, self._carry_out)
-
-    def _carry_out(self, client: ClientContext, request: Request, number: int) -> Any:
+    def answer(self, client: ClientContext, request: Request, number: int) -> Any:
+        """See `Executor.answer`."""
         match request:
             case LocalTraining():
                 return self._train(client, request, number)
@@ -113,9 +69,9 @@ class OneByOne(Executor):
         weighted = client.local.sample_weights
         weights = self._samples.training_weights(client, view, number) if weighted else None
         gradients = BatchGradients(self._model, batches, request, client, self._task, weights)
-        seed = client.streams.torch_seed("model", number)
         after_step = partial(self._task.after_step, self._model.module, client)
-        return train_resident(self._model, gradients, client, request, len(view), seed, after_step)
+        seed_torch(client.streams.torch_seed("model", number), self._model.vector.device)  # for dropout masks
+        return train(self._model, gradients, client, request, len(view), after_step)
 
     def _rehearse(self, client: ClientContext, request: Rehearsal, number: int) -> torch.Tensor:
         view, module = view_of(client, request), self._model.module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,13 @@ import numpy as np
 import torch
 
 from rayfl.config.privacy import SampleDP
-from rayfl.engine.executors.executor import Executor, Requested, view_of
-from rayfl.engine.executors.one_by_one import train_resident
+from rayfl.engine.device import seed_torch
+from rayfl.engine.executors.executor import Executor, view_of
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.queries import DataView, Gradient, Loss, LossAndGradient
 from rayfl.local.requests import NO_OWN_GRADIENTS, LocalTraining
-from rayfl.local.sgd import StepGradient
+from rayfl.local.sgd import StepGradient, train
 from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
 from rayfl.local.training_plan import select
@@ -55,11 +55,8 @@ class Private(Executor):
         """See `Executor.accepts`."""
         return isinstance(request, Hidden) and client.local.dp is not None
 
-    def run(self, requests: Sequence[Requested]) -> list[Any]:
-        """See `Executor.run`."""
-        return self.in_turn(requests, self._carry_out)
-
-    def _carry_out(self, client: ClientContext, request: Hidden, number: int) -> Any:
+    def answer(self, client: ClientContext, request: Hidden, number: int) -> Any:
+        """See `Executor.answer`."""
         view = view_of(client, request)
         _check_distinct(view)
         match request:
@@ -67,7 +64,8 @@ class Private(Executor):
                 gradients = self._step_gradients(client, request, view, number)
                 secure = _options(client)[0].secure
                 seed = int(system_random.uniform(1, 63)[0]) if secure else client.streams.torch_seed("model", number)
-                return train_resident(self._model, gradients, client, request, len(view), seed)
+                seed_torch(seed, self._model.vector.device)
+                return train(self._model, gradients, client, request, len(view))
             case Loss():
                 return self._mean_loss(client, request, view, number)
             case Gradient():

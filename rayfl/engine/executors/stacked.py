@@ -125,8 +125,12 @@ class Stacked(Executor):
             and local.sampling == "uniform"
         )
 
+    def answer(self, client: ClientContext, request: LocalTraining, number: int) -> Any:
+        """See `Executor.answer`; what is accepted comes in groups."""
+        return self.run([Requested(client, request, number)])[0]
+
     def run(self, requests: Sequence[Requested]) -> list[Any]:
-        """See `Executor.run`."""
+        """See `Executor.run`; trains all clients at once."""
         rows = sorted((self._row(place, one) for place, one in enumerate(requests)), key=lambda row: -row.steps)
         matrix = torch.stack([row.request.start for row in rows])
         losses = self._train(rows, matrix)

@@ -1,137 +1,135 @@
-"""A host's part of an exchange: runs its clients' updates in isolation, and prepares every answer to be summed.
+"""An answer's way on a host: from a client's update through the steps that its phase needs into the sums.
 
-Opens contexts, stages states and locates failures. An answer is checked, gets the diagnostics that the phase needs,
-and passes through its transforms; vectors shared by all clients stay unchanged.
+An answer is checked, gets the phase's diagnostics, passes through its transforms, is hidden by client-level DP, reduced
+and reported; vectors shared by all clients stay unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 
-from rayfl.algorithms.exchange import Answer, Asked, Exchange
+from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange
 from rayfl.algorithms.transforms import Encoded
-from rayfl.engine.client_updates import UpdateErrors
+from rayfl.config.phase import AsynchronousPhase
+from rayfl.data.tensors import to_tensor
+from rayfl.engine.plan.message_sizes import MessageSizes
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.resident import Resident
-from rayfl.engine.state.client_states import ClientStates
-from rayfl.errors import ClientError, RayflError
-from rayfl.local.client_state import ClientState, Values
-from rayfl.local.context import ClientContext, ClientStreams, UpdatePlan
+from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction
+from rayfl.engine.totals import ReportBuilder, UpdateReport
+from rayfl.errors import RayflError
+from rayfl.local.client_state import as_arrays
+from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.models.flat import FlatModel
+from rayfl.privacy.clients.mechanism import hide_answer
 
-T = TypeVar("T")
-
-_NO_CLIENT: dict[Asked, str] = {
-    "cohort": "central training",
-    "server": "the server's samples",
-    "host": "the server's work on a worker process",
-}
-"""Names in errors of updates that are not a client's, by `Exchange.at`."""
+Step = Callable[[ClientContext, Answer], None]
+"""One step of an answer's way; changes the answer in place, or adds it to the results."""
 
 
-class ExchangeUpdates:
-    """Runs client updates in isolation, for one exchange of a round or for hops of a relay.
+class AnswersOfHost:
+    """The answers to one exchange on one host.
 
     Args:
-        seed: The scenario's seed.
         plan: The phase.
         round_index: The round.
-        exchange: Number of the exchange in its round, from 0.
-        lr: The learning rate of the exchange's local training in this round.
-        resident: The phase's workload on this host.
-        states: The states of the host's clients.
-        host: The host's number, for errors.
-        num_values: Number of values that the phase trains.
-        first_model: The phase's first model on the device, if the algorithm asked for it.
-        committed: By client, the last committed round that left it a state; clients without state are omitted.
+        exchange: What the server sends.
+        model: The resident model.
+        sizes: The phase's message sizes.
+        fraction_bits: See `ExactSum`.
     """
 
     def __init__(
         self,
-        seed: int,
         plan: PhasePlan,
         round_index: RoundIndex,
-        exchange: int,
-        lr: float,
-        resident: Resident,
-        states: ClientStates,
-        host: int,
-        num_values: int,
-        first_model: torch.Tensor | None = None,
-        committed: Mapping[int, int] | None = None,
+        exchange: Exchange,
+        model: FlatModel,
+        sizes: MessageSizes,
+        fraction_bits: int,
     ) -> None:
-        asked = plan.asked[exchange]
-        self._plan, self._round_index, self._exchange = plan, round_index, exchange
-        self._seed, self._resident, self._states = seed, resident, states
-        self._declared = plan.client_state if asked == "cohort" else {}
-        self._committed = (committed or {}) if plan.keeps_client_state else None
-        self._update = UpdatePlan(
-            plan.local(exchange),
-            lr,
-            plan.train,
-            num_values,
-            first_model,
-            frozenset(plan.phase.settings.report),
-            plan.keeps_momentum,
+        self._plan, self._round, self._exchange = plan, round_index.round, exchange
+        self._model, self._sizes = model, sizes
+        device, first_model = model.vector.device, exchange.first_model
+        self._send = tuple(to_tensor(vector, slice(None), device) for vector in exchange.send)
+        self.first_model = None if first_model is None else to_tensor(first_model, slice(None), device)
+        self._down = exchange.down if first_model is None else (*exchange.down, "model")
+        self._usual = sizes.traffic(self._down, exchange.up)
+        self._saved = (0, 0)
+        self._reduction = Reduction(fraction_bits, exchange.each, isinstance(plan.phase, AsynchronousPhase))
+        self._report = ReportBuilder()
+        self._steps = self._of_cohort() if exchange.at == "cohort" else [self._reduce, self._charge]
+
+    def _of_cohort(self) -> list[Step]:
+        """The steps that the phase needs, in order."""
+        plan = self._plan
+        steps = (
+            (self._check, True),
+            (self._diagnose, plan.evaluated.reads_trained or plan.diagnostics.reads_trained),
+            (self._count_if_summed, self._exchange.up_if_summed is not None),
+            (self._transform, bool(plan.transforms)),
+            (self._hide, plan.hiding is not None),
+            (self._reduce, True),
+            (self._add_to_report, True),
         )
-        self._errors = UpdateErrors(host, plan.phase.name, round_index.round)
-        self._errors_of_pool = UpdateErrors(host, plan.phase.name, round_index.round, _NO_CLIENT[asked])
+        return [step for step, needed in steps if needed]
 
-    def run(
-        self, group: Sequence[int], update: Callable[[ClientContext], ClientUpdate[T]], discrete: Values
-    ) -> list[T]:
-        """Runs the updates of clients that may train at once, and stages the states that they leave.
-
-        Args:
-            group: The clients' numbers, or only the number of a pool of samples.
-            update: Begins a client's update.
-            discrete: The integer and boolean buffers that they begin with.
-
-        Returns:
-            The updates' results.
+    def update(self, client: ClientContext) -> ClientUpdate[Answer]:
+        """Runs a client's update and passes its answer through all steps.
 
         Raises:
-            ClientError: An update failed, or all of them together.
+            RayflError: The update changed a vector that all clients share, or its answer is not valid.
         """
-        pool = group[0] >= self._resident.workload.store.num_clients
-        errors, clients = self._errors_of_pool if pool else self._errors, []
-        for client in group:
-            with errors.of_client(client):
-                clients.append(self._context(client, discrete))
-        try:
-            results = self._resident.run(clients, update, errors)
-        except ClientError as error:
-            raise self._explained(error) from None
-        for opened in clients if self._declared else ():
-            with errors.of_client(opened.id):
-                self._states.stage(opened.id, self._round_index.round, opened.state)
-        return results
+        client.clip_norm, client.sent = self._exchange.clip_norm, self._send
+        answer = yield from answer_of(self._exchange, client, self._send, self.first_model)
+        for step in self._steps:
+            step(client, answer)
+        return answer
 
-    def _explained(self, error: ClientError) -> ClientError:
-        """Blames the data rather than the learning rate if a client's samples are not finite and need not be hidden."""
-        hidden = self._plan.hiding is not None or self._update.local.dp is not None
-        why = self._resident.not_finite(error.client) if error.diverged and not hidden else ""
-        return ClientError(error.client, error.host, error.phase, error.round, why, who=error.who) if why else error
+    def result(self) -> tuple[HostAnswers, UpdateReport]:
+        """The clients' reduced answers, and a report on their updates."""
+        return self._reduction.result(), self._report.result()
 
-    def _context(self, client: int, discrete: Values) -> ClientContext:
-        plan, resident, kept = self._plan, self._resident, {}
-        if self._declared:
-            device = resident.model.vector.device
-            kept = self._states.open(client, self._round_index, self._exchange, self._committed, device)
-        return resident.context(
-            client,
-            self._update,
-            ClientStreams(self._seed, plan.number, self._round_index.round, self._exchange, client),
-            ClientState(kept, frozenset(self._declared)),
-            plan.noise_multiplier(client) if self._update.local.dp else None,
-            discrete,
-            plan.hidden_by,
-        )
+    def _check(self, client: ClientContext, answer: Answer) -> None:
+        check_lengths(answer, self._plan.algorithm.sent_vectors, self._model)
+
+    def _diagnose(self, client: ClientContext, answer: Answer) -> None:
+        add_diagnostics(self._plan, client, answer, self._send, not self._exchange.each)
+
+    def _count_if_summed(self, client: ClientContext, answer: Answer) -> None:
+        assert self._exchange.up_if_summed is not None
+        more = self._sizes.traffic((), self._exchange.up_if_summed).up_bytes - self._usual.up_bytes
+        answer.diagnostics[MORE_IF_SUMMED] = self._send[0].new_full((1,), more, dtype=torch.float64)
+
+    def _transform(self, client: ClientContext, answer: Answer) -> None:
+        self._saved = apply_transforms(self._plan, client, answer)
+
+    def _hide(self, client: ClientContext, answer: Answer) -> None:
+        hiding = self._plan.hiding
+        assert hiding is not None
+        clip_norm = self._exchange.clip_norm or hiding.clip_norm
+        hide_answer(hiding, answer, clip_norm, client.num_params, client.streams)
+
+    def _reduce(self, client: ClientContext, answer: Answer) -> None:
+        self._reduction.add(client.id, answer)
+        if client.discrete.values and not (self._plan.hidden_by and self._exchange.at == "cohort"):
+            values = as_arrays(client.discrete.values)
+            self._reduction.leave(LeftBuffers(client.id, self._round, client.num_samples, values))
+
+    def _add_to_report(self, client: ClientContext, answer: Answer) -> None:
+        usual = self._usual
+        if any(self._saved):
+            usual = self._sizes.traffic(self._down, self._exchange.up, *self._saved)
+        self._report.add(client, usual)
+
+    def _charge(self, client: ClientContext, answer: Answer) -> None:
+        if client.scalars:
+            raise RayflError("it reports scalars of a client, but no client takes part; put them into its Answer")
+        self._report.charge(client)
 
 
 R = TypeVar("R")
