@@ -249,7 +249,7 @@ class ExchangeUpdates:
             plan.train,
             num_values,
             first_model,
-            frozenset(plan.phase.settings.report),
+            frozenset(plan.settings.report),
             plan.keeps_momentum,
         )
         self._errors = UpdateErrors(host, plan.phase.name, round_index.round)

@@ -64,9 +64,13 @@ class PrivacyBudget:
     Args:
         seed: The scenario's seed.
         plans: The run's phases.
+
+    Attributes:
+        is_spent: Whether any round spends privacy of samples, or is charged in a ledger; without, nothing is asked.
     """
 
     def __init__(self, seed: int, plans: Sequence[PhasePlan]) -> None:
+        self.is_spent = any(plan.phase.local.dp for plan in plans)
         self._seed, self._plans = seed, plans
         self._planned = [PlannedUpdates(plan) for plan in plans]
         self._accounts, self._repeated = PrivacyAccounts(), PrivacyAccounts()
@@ -86,7 +90,7 @@ class PrivacyBudget:
 
     def charge_to(self, charges: Charges) -> None:
         """Charges every later round in a ledger, and counts rounds that were charged but have to be repeated."""
-        self._charges = charges
+        self._charges, self.is_spent = charges, True
         self._repeated.book(charged.spent for charged in charges.discarded)
 
     def admit(self, index: RoundIndex, cohort: Sequence[int]) -> Admission:

@@ -119,8 +119,12 @@ class Progress:
         Raises:
             NobodyLeftError: The budget ends the phase before this round.
         """
-        drawn, clock = self._sampling.draw(index), self.clock_of(self._plans[index.phase])
-        admission = self.budget.admit(index, clock.present(index, drawn) if clock else drawn)
+        cohort: Sequence[int] = self._sampling.draw(index)
+        if clock := self.clock_of(self._plans[index.phase]):
+            cohort = clock.present(index, cohort)
+        if not self.budget.is_spent:
+            return cohort
+        admission = self.budget.admit(index, cohort)
         if admission.ends:
             raise NobodyLeftError(admission)
         return admission.cohort
@@ -158,10 +162,13 @@ class Progress:
             self.client_rounds.commit(index, updated, set(plan.client_state.values()))
         self.index, self.in_flight, self._simulated = index, in_flight, done.simulated or self._simulated
         self._sampling.commit(index, reports)
-        spent = self.budget.commit(index, reports, done.unanswered)
+        spent: SpendingByClient = {}
+        left_out: tuple[int, ...] | None = None
         for traffic in (*(report.traffic for report in reports), *done.unanswered.values()):
             self._traffic += traffic
-        left_out = self.budget.left_out_of(index)
+        if self.budget.is_spent:
+            spent = self.budget.commit(index, reports, done.unanswered)
+            left_out = self.budget.left_out_of(index)
         return round_done(
             plan.phase.name, done, reports, server, self._traffic, seconds, spent, left_out, self._simulated
         )

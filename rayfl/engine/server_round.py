@@ -74,7 +74,7 @@ class ServerRound:
             lr=self.index.lr(self._scenario),
             decay_round=self.index.decay_round(plan.phase.local),
             stream=stream(self._scenario.seed, "server", self.index.phase, self.index.round),
-            reports=frozenset(plan.phase.settings.report),
+            reports=frozenset(plan.settings.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,
         )
         if plan.algorithm.reads_first_model() and "first_model" not in state.state:
@@ -82,7 +82,7 @@ class ServerRound:
         self._before = plan.evaluated.before_round(state)
         with _errors_of(plan):
             steps = plan.algorithm.round(state, context)
-            if plan.phase.settings.server_training and isinstance(steps, Generator):
+            if plan.settings.server_training and isinstance(steps, Generator):
                 steps = followed_by_training(steps, state)
         if not isinstance(steps, Generator):  # a user's algorithm may return anything
             raise RayflError(

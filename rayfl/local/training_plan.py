@@ -261,6 +261,8 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
 
 
 def _own_rates(local: Local, selection: Selection | None, network: nn.Module) -> list[tuple[float, frozenset[str]]]:
+    if not local.module_lr:
+        return []
     modules, found = dict(network.named_modules()), []
     for name, rate in local.module_lr.items():
         if name not in modules:

@@ -16,6 +16,7 @@ from rayfl.algorithms.round_results import Diagnostics, EvaluatedModel
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.transforms import AnswerTransform
 from rayfl.algorithms.wrappers import Alone
+from rayfl.config.base_phase import PhaseSettings
 from rayfl.config.cohort import BySampler
 from rayfl.config.local import Local, Train
 from rayfl.config.phase import CentralPhase, LocalPhase, Phase
@@ -81,6 +82,11 @@ class PhasePlan:
         """Its configuration."""
         return self.scenario.phases[self.number]
 
+    @cached_property
+    def settings(self) -> PhaseSettings:
+        """Its settings, with defaults for keys that its schedule does not have."""
+        return self.phase.settings
+
     @property
     def first_round(self) -> int:
         """Number of its first round in the whole scenario."""
@@ -120,13 +126,13 @@ class PhasePlan:
     @cached_property
     def asked(self) -> tuple[Asked, ...]:
         """The respondent of each exchange in a round: the cohort, the server or a host."""
-        training: tuple[Asked, ...] = ("server",) if self.phase.settings.server_training else ()
+        training: tuple[Asked, ...] = ("server",) if self.settings.server_training else ()
         return (*self.algorithm.asks(), *training)
 
     def local(self, exchange: int) -> Local:
         """Local training options of an exchange."""
-        last = exchange == len(self.asked) - 1
-        return self.phase.settings.server_training if last and self.phase.settings.server_training else self.phase.local
+        training = self.settings.server_training
+        return training if training and exchange == len(self.asked) - 1 else self.phase.local
 
     def noise_multiplier(self, client: int) -> float | None:
         """The noise multiplier of `local.dp` for a client, or the largest of any client for a pool of samples."""
@@ -137,19 +143,19 @@ class PhasePlan:
     @cached_property
     def evaluated(self) -> EvaluatedModel:
         """The rule for the model to evaluate."""
-        settings = self.phase.settings
+        settings = self.settings
         rule = settings.eval_model or self.algorithm.default_eval_model
         return EvaluatedModel(rule if self.phase.has_server else "global", settings.ema_decay)
 
     @cached_property
     def diagnostics(self) -> Diagnostics:
         """The diagnostics that the phase reports."""
-        return Diagnostics(self.phase.settings.report)
+        return Diagnostics(self.settings.report)
 
     @cached_property
     def sampler(self) -> CohortSampler | None:
         """The sampler that draws its cohorts, if the scenario names one."""
-        return build_sampler(self.phase) if isinstance(self.phase.settings.cohort, BySampler) else None
+        return build_sampler(self.phase) if isinstance(self.settings.cohort, BySampler) else None
 
     @cached_property
     def client_state(self) -> dict[str, Scope]:
@@ -178,7 +184,7 @@ class PhasePlan:
         """The key of its differential privacy, under which no integer or flag may leave a client; empty without."""
         if self.phase.local.dp is not None:
             return f"phases.{self.phase.name}.local.dp"
-        return "" if self.phase.settings.dp is None else f"phases.{self.phase.name}.dp"
+        return "" if self.settings.dp is None else f"phases.{self.phase.name}.dp"
 
     @property
     def keeps_momentum(self) -> bool:
@@ -198,7 +204,7 @@ class PhasePlan:
             ScenarioError: As `client_state`.
         """
         first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
-        dp = self.phase.settings.dp
+        dp = self.settings.dp
         adaptive: dict[str, Scope] = {CLIP_NORM: "phase"} if dp and isinstance(dp.clip_norm, Quantile) else {}
         try:
             return merged(

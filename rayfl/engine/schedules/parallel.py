@@ -61,7 +61,7 @@ class Parallel(Schedule):
 
     def _limits(self, participants: Sequence[Participant]) -> tuple[int, float | None, int]:
         """Returns the number of answers that count, the deadline of an exchange, and the quorum of a round."""
-        settings, most = self.plan.phase.settings, len(participants)
+        settings, most = self.plan.settings, len(participants)
         if settings.over_selection > 1:
             most = cohort_sizes(self.plan.phase, len(self.sizes))[1]
         return most, settings.deadline_s, settings.quorum
