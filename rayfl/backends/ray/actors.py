@@ -39,15 +39,15 @@ class Actors:
     def __init__(self, run: RunPlan, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
         server_name, (code, shared, whole) = f"rayfl-server-{uuid.uuid4().hex}", _sent(run)
         server = _beside_driver(ServerActor, name=server_name).remote(code, shared, whole)
-        self.server = ActorWorker(server, "the server")
+        self.server = ActorWorker(server, "the server", ServerActor)
         self.hosts = [
-            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"worker {index}")
+            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"worker {index}", HostActor)
             for index, place in enumerate(places)
         ]
         self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server)
         scheduler = _beside_driver(SchedulerActor, [DURING_RUN]).remote(code, shared, self._backend)
-        self.scheduler = ActorWorker(scheduler, "the scheduler")
+        self.scheduler = ActorWorker(scheduler, "the scheduler", SchedulerActor)
 
     @property
     def all(self) -> list[ActorWorker]:

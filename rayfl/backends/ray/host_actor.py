@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,9 @@ from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import LostError, ResourceError
 
 if TYPE_CHECKING:
-    from rayfl.algorithms.exchange import Exchange
     from rayfl.backends.ray.server_actor import PlanBox
     from rayfl.backends.ray.user_code import UserCode
-    from rayfl.engine.events import Evaluated
     from rayfl.engine.host import Host
-    from rayfl.engine.plan.rounds import RoundIndex
-    from rayfl.engine.plan.slices import Slice
-    from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.scoring import Score
-    from rayfl.engine.state.state_store import StateStore, StoredState
-    from rayfl.engine.totals import UpdateReport
-    from rayfl.models.tensors import SentModel
 
 
 class HostActor:
@@ -85,47 +76,6 @@ class HostActor:
     def describe(self) -> dict[str, str]:
         return self._opened.describe() | {"node": ray.util.get_node_ip_address()}
 
-    def answer(
-        self,
-        round_index: RoundIndex,
-        groups: Sequence[Sequence[int]],
-        exchange: Exchange,
-        committed: Mapping[int, int] | None,
-    ) -> tuple[HostAnswers, UpdateReport]:
-        return self._opened.answer(round_index, groups, exchange, committed)
-
-    def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
-        return self._opened.answer_for_server(round_index, exchange)
-
-    def relay(
-        self,
-        round_index: RoundIndex,
-        clients: Sequence[int],
-        model: SentModel,
-        committed: Mapping[int, int] | None,
-    ) -> tuple[SentModel, UpdateReport]:
-        return self._opened.relay(round_index, clients, model, committed)
-
-    def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
-        self._opened.commit(round_index, clients)
-
-    def snapshot(self, round_index: RoundIndex, store: StateStore) -> None:
-        self._opened.snapshot(round_index, store)
-
-    def written(self, round_index: RoundIndex, wait: bool) -> list[StoredState] | None:
-        return self._opened.written(round_index, wait)
-
-    def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
-        self._opened.restore(round_index, states, store)
-
-    def evaluate(
-        self,
-        round_index: RoundIndex,
-        model: SentModel,
-        slices: Sequence[Slice],
-        committed: Mapping[int, int] | None,
-    ) -> list[Score]:
-        return self._opened.evaluate(round_index, model, slices, committed)
-
-    def summarize(self, round_index: RoundIndex, *scores: list[Score]) -> Evaluated:
-        return self._opened.summarize(round_index, *scores)
+    def invoke(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the host."""
+        return getattr(self._opened, method)(*arguments)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rayfl.backends.ray.failures import DeadlyClients, Started
-from rayfl.engine.server import Server, ServerSnapshot
+from rayfl.engine.server import Server
 
 if TYPE_CHECKING:
-    from rayfl.algorithms.exchange import Exchange
     from rayfl.backends.ray.user_code import UserCode
-    from rayfl.engine.plan.rounds import RoundIndex
     from rayfl.engine.plan.run_plan import RunPlan
-    from rayfl.engine.reduction import HostAnswers
-    from rayfl.engine.state.state_store import StateStore, Stored
     from rayfl.models.tensors import SentModel
 
 PlanBox = list["ray.ObjectRef[RunPlan]"]
@@ -58,49 +54,9 @@ class ServerActor:
         self._given, self._deadly = (code, whole), DeadlyClients()
         self._server = Started("the server", make)
 
-    def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
-        return self._server.get().begin(round_index, cohort, last)
-
-    def receive(
-        self, round_index: RoundIndex, discounts: Sequence[float] | None, *parts: HostAnswers
-    ) -> tuple[Mapping[str, float], Exchange | None]:
-        return self._server.get().receive(round_index, discounts, *parts)
-
-    def mix(self, round_index: RoundIndex, began: int, share: float, part: HostAnswers) -> Mapping[str, float]:
-        return self._server.get().mix(round_index, began, share, part)
-
-    def adopt(self, round_index: RoundIndex, weights: Sequence[float], *models: SentModel) -> None:
-        self._server.get().adopt(round_index, weights, *models)
-
-    def keep(self, round_index: RoundIndex) -> None:
-        self._server.get().keep(round_index)
-
-    def commit(self, round_index: RoundIndex, open_rounds: Collection[int]) -> None:
-        self._server.get().commit(round_index, open_rounds)
-
-    def committed(self, last: int | None) -> tuple[int, SentModel]:
-        return self._server.get().committed(last)
-
-    def end_of_phase(self, round: int) -> SentModel | None:
-        return self._server.get().end_of_phase(round)
-
-    def model_after(self, round_index: RoundIndex) -> SentModel:
-        return self._server.get().model_after(round_index)
-
-    def model_for(self, phase: int) -> SentModel:
-        return self._server.get().model_for(phase)
-
-    def snapshot(self, round_index: RoundIndex, store: StateStore, *models: SentModel) -> None:
-        self._server.get().snapshot(round_index, store, *models)
-
-    def written(self, round_index: RoundIndex, wait: bool) -> ServerSnapshot | None:
-        return self._server.get().written(round_index, wait)
-
-    def restore(self, snapshot: ServerSnapshot, store: StateStore) -> None:
-        self._server.get().restore(snapshot, store)
-
-    def stored_model(self, store: StateStore, stored: Stored) -> SentModel:
-        return self._server.get().stored_model(store, stored)
+    def invoke(self, method: str, *arguments: Any) -> Any:
+        """Calls a method of the server."""
+        return getattr(self._server.get(), method)(*arguments)
 
     def given(self) -> tuple[UserCode, PlanBox]:
         """The user's code and the plan for hosts, even if the server itself failed to begin the run."""

@@ -15,14 +15,23 @@ from rayfl.engine.backend import Ref
 
 
 class ActorWorker:
-    """A host or the server as an actor: calls are remote calls, and references are Ray's."""
+    """A host, the server or the scheduler as an actor: calls are remote calls, and references are Ray's.
 
-    def __init__(self, actor: Any, name: str) -> None:
+    Args:
+        actor: The actor's handle.
+        name: Its name in messages.
+        kind: Its class.
+    """
+
+    def __init__(self, actor: Any, name: str, kind: type) -> None:
         self.actor: ActorHandle[Any] = actor
-        self.name = name
+        self.name, self._kind = name, kind.__name__
 
     def call(self, method: str, *arguments: Any, returns: int | Literal["streaming"] = 1) -> Any:
-        return getattr(self.actor, method).options(num_returns=returns).remote(*arguments)
+        """Calls a method of the actor, or else of what it holds, under whose name Ray then shows the call."""
+        if hasattr(self.actor, method):
+            return getattr(self.actor, method).options(num_returns=returns).remote(*arguments)
+        return self.actor.invoke.options(name=f"{self._kind}.{method}", num_returns=returns).remote(method, *arguments)
 
 
 class RayBackend:

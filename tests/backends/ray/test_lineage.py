@@ -73,7 +73,9 @@ def test_a_relay_of_7_000_hops_ends_and_the_schedulers_memory_stays_flat() -> No
         for _ in range(2)
     ]
     server: Any = ray.remote(PlainServer).options(num_cpus=0).remote()
-    backend = RayBackend([ActorWorker(host, "a host") for host in hosts], ActorWorker(server, "the server"))
+    backend = RayBackend(
+        [ActorWorker(host, "a host", PlainHost) for host in hosts], ActorWorker(server, "the server", PlainServer)
+    )
     scheduler: Any = ray.remote(PlainScheduler).options(num_cpus=0).remote(backend)
     value, memory = ray.get(scheduler.run.remote(HOPS))
     assert value == HOPS
