@@ -78,7 +78,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.data.files import data_folder
     from rayfl.remote_folder import local
     from rayfl.studies.analysis.analysis import ANALYSES, Analysis
-    from rayfl.studies.analysis.execution import Launch, carry_out
+    from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
     from rayfl.studies.analysis.run_folder import RunFolder
 
     for text in options.runs:
@@ -92,7 +92,9 @@ def _carry_out(options: argparse.Namespace) -> int:
     if analysis.most_runs is not None and len(runs) > analysis.most_runs:
         raise ScenarioError(f"'{options.name}' takes at most {analysis.most_runs} runs at once; you named {len(runs)}")
     out = local(options.out or runs[0].path, "--out", AT_URI)
-    launch = Launch(options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out)
+    launch = AnalysisSettings(
+        options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out
+    )
     carry_out(analysis, runs, launch, Console())
     return 0
 

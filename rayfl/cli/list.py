@@ -63,7 +63,7 @@ scenario runs on generated data instead. `missing`: they are not, and the scenar
 
 
 @dataclass(frozen=True)
-class Cost:
+class ExpectedCost:
     """The amount of training in a scenario.
 
     Attributes:
@@ -95,8 +95,8 @@ class ScenarioEntry:
     paper: str
     data: str = ""
     availability: Availability = "own"
-    cost: Cost | None = None
-    quick: Cost | None = None
+    cost: ExpectedCost | None = None
+    quick: ExpectedCost | None = None
     error: str = ""
 
 
@@ -173,7 +173,7 @@ def _availability(scenario: Scenario) -> Availability:
     return "stand-in" if known.generated and data.source == "auto" else "missing"
 
 
-def _cost(scenario: Scenario) -> Cost:
+def _cost(scenario: Scenario) -> ExpectedCost:
     clients, updates = scenario.data.clients, 0.0
     for phase in scenario.phases:
         if isinstance(phase, AsynchronousPhase):  # its cohort is those who may start, not those who answer
@@ -183,8 +183,8 @@ def _cost(scenario: Scenario) -> Cost:
         elif isinstance(phase.settings.cohort, int):
             updates += phase.rounds * phase.settings.cohort
         else:
-            return Cost(_rounds(scenario), None)
-    return Cost(_rounds(scenario), round(updates))
+            return ExpectedCost(_rounds(scenario), None)
+    return ExpectedCost(_rounds(scenario), round(updates))
 
 
 def _rounds(scenario: Scenario) -> int:
@@ -279,7 +279,7 @@ def _columns(entry: ScenarioEntry) -> list[Text]:
     return [Text(entry.title), data, Text("–") if entry.cost is None else _cost_text(entry.cost), quick]
 
 
-def _cost_text(cost: Cost) -> Text:
+def _cost_text(cost: ExpectedCost) -> Text:
     updates = (
         "updates unknown"
         if cost.client_updates is None

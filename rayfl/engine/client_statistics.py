@@ -15,7 +15,7 @@ from rayfl.engine.plan.headline import Headline
 from rayfl.engine.plan.workload import Workload
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.construction import build_metrics
-from rayfl.tasks.metrics.outputs import Accuracy, TopK
+from rayfl.tasks.metrics.outputs import Accuracy, TopKAccuracy
 from rayfl.tasks.metrics.over_clients import LocalClasses, number_defined, over_clients, pooled_accuracies
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def check_client_statistics(workload: Workload, headline: Headline) -> None:
             )
     for name in statistics:
         pooled, corrected = name in workload.evaluation.pooled_statistics, name == "variance_corrected"
-        kind = Accuracy if pooled else TopK
+        kind = Accuracy if pooled else TopKAccuracy
         if (pooled or corrected) and not (one_class and isinstance(metrics.get(metric), kind)):
             allowed = "accuracy" if pooled else "accuracy or top_k"
             raise ScenarioError(

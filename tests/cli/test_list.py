@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rayfl.__main__ import main
-from rayfl.cli.list import OWN, PAPERS, Cost, ScenarioEntry, grid_entries, scenario_entries
+from rayfl.cli.list import OWN, PAPERS, ExpectedCost, ScenarioEntry, grid_entries, scenario_entries
 from rayfl.config.loader import load_scenario
 from rayfl.config.scenario_files import find_grids, find_scenarios
 from rayfl.studies.grid.schema import load_grid
@@ -78,7 +78,7 @@ def test_cost_is_counted_over_all_phases(entries: dict[str, ScenarioEntry]) -> N
     clients = load_scenario("femnist_cyclic").data.clients
     assert clients == 190
     # 100 relay rounds of a quarter of the clients, then 900 parallel ones of a tenth
-    assert entries["femnist_cyclic"].cost == Cost(1000, 100 * (190 // 4) + 900 * (190 // 10))
+    assert entries["femnist_cyclic"].cost == ExpectedCost(1000, 100 * (190 // 4) + 900 * (190 // 10))
 
 
 @pytest.mark.parametrize("name", ["femnist_fedasync", "femnist_fedbuff"])
@@ -86,11 +86,11 @@ def test_an_asynchronous_scenario_costs_the_answers_that_the_server_collects(
     name: str, entries: dict[str, ScenarioEntry]
 ) -> None:
     rounds, buffer = {"femnist_fedasync": (9000, 1), "femnist_fedbuff": (900, 10)}[name]
-    assert entries[name].cost == Cost(rounds, rounds * buffer)
+    assert entries[name].cost == ExpectedCost(rounds, rounds * buffer)
 
 
 def test_cost_depends_on_the_data_where_a_share_of_unknown_clients_is_drawn(entries: dict[str, ScenarioEntry]) -> None:
-    assert entries["cityscapes_fps"].cost == Cost(100, None)
+    assert entries["cityscapes_fps"].cost == ExpectedCost(100, None)
 
 
 def test_runs_of_a_grid_are_those_of_its_cells() -> None:

@@ -26,7 +26,7 @@ ENDS_WITHIN_S = 10.0
 """How long an interrupted task may take to end."""
 
 
-class Task(NamedTuple):
+class RayTask(NamedTuple):
     """One call.
 
     Attributes:
@@ -51,7 +51,7 @@ class Returned(NamedTuple):
 
 
 def run_tasks(
-    function: Callable[..., Any], tasks: Sequence[Task], address: str | None, writes: Path, reads: Path
+    function: Callable[..., Any], tasks: Sequence[RayTask], address: str | None, writes: Path, reads: Path
 ) -> Generator[Returned | None, None, None]:
     """Calls `function` for every task, in order; closing the generator interrupts running calls.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rayfl.data.fractals.systems import Uniform
+from rayfl.data.fractals.systems import UniformDraws
 
 
 def patch_counts(points: np.ndarray, size: int, patches: np.ndarray) -> np.ndarray:
@@ -64,7 +64,7 @@ def graded(counts: np.ndarray) -> np.ndarray:
 _BLACK = 256
 
 
-def coloured(grey: np.ndarray, rng: Uniform) -> np.ndarray:
+def coloured(grey: np.ndarray, rng: UniformDraws) -> np.ndarray:
     """Colours objects with hue floor(255 g + shift) modulo 256 and a random shift, saturation and value each.
 
     Args:
@@ -111,7 +111,7 @@ def _pure_hues() -> np.ndarray:
 _PURE_HUES = _pure_hues()
 
 
-def flipped(grey: np.ndarray, rng: Uniform) -> np.ndarray:
+def flipped(grey: np.ndarray, rng: UniformDraws) -> np.ndarray:
     """Transposes, flips upside down and mirrors objects [n, size, size], each with probability 1/2."""
     transposes, vertical, horizontal = (rng.random((len(grey), 3)) < 0.5).T[..., None, None]
     grey = np.where(transposes, grey.transpose(0, 2, 1), grey)
@@ -119,7 +119,9 @@ def flipped(grey: np.ndarray, rng: Uniform) -> np.ndarray:
     return np.where(horizontal, grey[:, :, ::-1], grey)
 
 
-def placed(objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhang: float, rng: Uniform) -> np.ndarray:
+def placed(
+    objects: np.ndarray, canvas: int, sizes: tuple[float, float], overhang: float, rng: UniformDraws
+) -> np.ndarray:
     """Resizes objects and places each at a random position on its own canvas.
 
     Args:
@@ -183,7 +185,7 @@ def pasted(layers: np.ndarray, objects: np.ndarray, canvas: np.ndarray) -> None:
         canvas[images] = np.where(visible[..., None], layer, canvas[images])
 
 
-def backgrounds(n: int, size: int, rng: Uniform) -> np.ndarray:
+def backgrounds(n: int, size: int, rng: UniformDraws) -> np.ndarray:
     """uint8 [n, size, size, 3]: clouds whose height determines hue, saturation and value."""
     heights = diamond_square(n, size, rng)
     draws = rng.random((n, 6))[..., None, None]
@@ -194,7 +196,7 @@ def backgrounds(n: int, size: int, rng: Uniform) -> np.ndarray:
     return hsv_to_rgb(np.floor(255 * hue).astype(np.int64) & 255, saturation, value)
 
 
-def diamond_square(n: int, size: int, rng: Uniform) -> np.ndarray:
+def diamond_square(n: int, size: int, rng: UniformDraws) -> np.ndarray:
     """float64 [n, size, size]: corners in [0, 1), and noise of +-e^(fading (1 - level)) / 2 at a level."""
     levels = int(np.ceil(np.log2(size - 1)))
     side = 2**levels + 1
@@ -225,7 +227,7 @@ def _refine(grid: np.ndarray, noise: np.ndarray) -> None:
         grid.transpose(axes)[:, ::2, 1::2] = total / neighbours + noise.transpose(axes)[:, ::2, 1::2]
 
 
-def randomly_blurred(images: np.ndarray, sigmas: tuple[float, float], rng: Uniform) -> np.ndarray:
+def randomly_blurred(images: np.ndarray, sigmas: tuple[float, float], rng: UniformDraws) -> np.ndarray:
     """Blurs each of uint8 images [n, size, size, 3] with probability 1/2, by a sigma uniform between two bounds."""
     draws = rng.random((len(images), 2))
     chosen = np.flatnonzero(draws[:, 0] < 0.5)

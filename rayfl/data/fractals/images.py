@@ -28,7 +28,7 @@ from rayfl.data.fractals.systems import (
     BLOCK,
     Codes,
     StreamPerImage,
-    Uniform,
+    UniformDraws,
     draw_distinct,
     jittered,
     orbits,
@@ -128,7 +128,9 @@ class FractalImages(Rendered):
         step = max(1, _POINTS_AT_ONCE // self.drawing.points)
         return np.concatenate([self._grey(chosen[first : first + step], rng) for first in range(0, len(chosen), step)])
 
-    def composed(self, grey: np.ndarray, objects: np.ndarray, of_objects: Uniform, of_images: Uniform) -> np.ndarray:
+    def composed(
+        self, grey: np.ndarray, objects: np.ndarray, of_objects: UniformDraws, of_images: UniformDraws
+    ) -> np.ndarray:
         """Composes images from rendered objects, with random flips, colour, size and position for each.
 
         Args:
@@ -155,11 +157,11 @@ class FractalImages(Rendered):
         step = max(1, _POINTS_AT_ONCE // (self.drawing.points * self.chosen.shape[1]))
         return [slice(first, first + step) for first in range(0, images, step)]
 
-    def _drawn(self, chosen: np.ndarray, of_objects: Uniform, of_images: Uniform) -> np.ndarray:
+    def _drawn(self, chosen: np.ndarray, of_objects: UniformDraws, of_images: UniformDraws) -> np.ndarray:
         used = chosen >= 0
         return self.composed(self._grey(chosen[used], of_objects), used.sum(1), of_objects, of_images)
 
-    def _grey(self, chosen: np.ndarray, rng: Uniform) -> np.ndarray:
+    def _grey(self, chosen: np.ndarray, rng: UniformDraws) -> np.ndarray:
         codes = self.codes.take(chosen)
         if self.drawing.jitter:
             codes = jittered(codes, rng)

@@ -76,7 +76,7 @@ def _signed_rotations(shape: tuple[int, ...], rng: np.random.Generator) -> np.nd
     return np.asarray(rotation * signs[..., None, :])
 
 
-class Uniform(Protocol):
+class UniformDraws(Protocol):
     """Draws uniform numbers in [0, 1), like a NumPy generator."""
 
     def random(self, size: tuple[int, ...], /) -> np.ndarray: ...
@@ -105,7 +105,7 @@ LEAST_FACTOR, MOST_FACTOR = 0.8, 1.1
 ATTEMPTS = 4
 
 
-def jittered(codes: Codes, rng: Uniform) -> Codes:
+def jittered(codes: Codes, rng: UniformDraws) -> Codes:
     """Scales one map of each code, matrix and shift, by a factor uniform in [0.8, 1.1).
 
     If a singular value would exceed 1, factor and map are drawn again, up to four times in total; after that the code

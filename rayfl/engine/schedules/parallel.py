@@ -78,7 +78,7 @@ class Parallel(Schedule):
         return [(host, groups) for host, groups in enumerate(assigned) if groups]
 
 
-class Alone(Parallel):
+class LocalOnly(Parallel):
     """Every client of the cohort continues with its own model, on the worker that keeps it."""
 
     config = LocalPhase

@@ -206,7 +206,7 @@ schedules = Registry(
         "relay": "rayfl.engine.schedules.relay:Relay",
         "buffered": "rayfl.engine.schedules.asynchronous:Buffered",
         "asynchronous": "rayfl.engine.schedules.asynchronous:FullyAsynchronous",
-        "local": "rayfl.engine.schedules.parallel:Alone",
+        "local": "rayfl.engine.schedules.parallel:LocalOnly",
         "central": "rayfl.engine.schedules.relay:Central",
     },
 )

@@ -41,7 +41,7 @@ def listed(value: Any) -> Any:
 Rounds = Annotated[tuple[PositiveInt, ...], BeforeValidator(listed)]
 
 
-class Unit(NamedTuple):
+class WorkUnit(NamedTuple):
     """A part of an analysis that is computed at once, in any worker process.
 
     Attributes:
@@ -69,7 +69,7 @@ class Analysis(Component, ABC):
     title: ClassVar[str]
 
     @abstractmethod
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         """Makes all checks that need no data, and divides the work.
 
         Raises:
@@ -78,11 +78,11 @@ class Analysis(Component, ABC):
         """
 
     @abstractmethod
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         """Describes the cost of the units, to be printed before they begin."""
 
     @abstractmethod
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         """Computes a unit; the rows of all units have the same columns."""
 
     @abstractmethod

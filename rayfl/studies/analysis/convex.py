@@ -18,7 +18,7 @@ from pydantic import PositiveInt
 
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Open, Row, Unit, by_run
+from rayfl.studies.analysis.analysis import Open, Row, WorkUnit, by_run
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.picture import BLUE, DARK, as_share, mark_phases, marker, names_of, new_figure, tidy
@@ -82,7 +82,7 @@ class Convex(OfRounds):
     steps: PositiveInt = 15
     throughout: bool = False
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         units = super().units(runs)
         if not self.throughout:
             return units
@@ -92,17 +92,17 @@ class Convex(OfRounds):
             if run.scenario.phases[-1].schedule != "parallel":
                 raise ScenarioError(f"throughout: the last phase of '{run.path}' is not parallel; leave throughout out")
         return [
-            Unit(number, f"run{number}-throughout", tuple(range(run.plans[-1].first_round, run.rounds + 1)))
+            WorkUnit(number, f"run{number}-throughout", tuple(range(run.plans[-1].first_round, run.rounds + 1)))
             for number, run in enumerate(runs)
         ]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
-        return super().cost(runs, [Unit(unit.run, "", (round,)) for unit in units for round in unit.at])
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
+        return super().cost(runs, [WorkUnit(unit.run, "", (round,)) for unit in units for round in unit.at])
 
     def evaluations(self, clients: float) -> float:
         return self.starts * (2 * self.steps + 1) + 2
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         if not self.throughout:
             return super().compute(unit, open)
         run, found = open(unit.run), []

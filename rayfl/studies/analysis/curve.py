@@ -18,7 +18,7 @@ from scipy.signal import savgol_filter
 
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import DataError, ScenarioError
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run
 from rayfl.studies.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_figure, tidy
 from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -44,7 +44,7 @@ class Curve(Analysis):
     target: float | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         if self.window % 2 == 0:
             raise ScenarioError(f"window: must be odd (got {self.window}); use {self.window + 1}")
         if self.order >= self.window:
@@ -56,12 +56,12 @@ class Curve(Analysis):
                     f"window: '{run.path}' has {len(rounds)} evaluated rounds, fewer than {self.window}; use "
                     f"window={max(1, len(rounds) - 1 + len(rounds) % 2)}"
                 )
-        return [Unit(number, f"run{number}") for number in range(len(runs))]
+        return [WorkUnit(number, f"run{number}") for number in range(len(runs))]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         return f"loading the data of {len(units)} runs to count batches; no training or evaluation"
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run = open(unit.run)
         folder = run.folder
         rows = _evaluated(folder)

@@ -23,7 +23,7 @@ from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import DataError, RayflError
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
-from rayfl.studies.analysis.analysis import Analysis, Unit
+from rayfl.studies.analysis.analysis import Analysis, WorkUnit
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.picture import save
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -33,7 +33,7 @@ _MADE_FROM = b"rayfl_analysis"
 
 
 @dataclass(frozen=True)
-class Launch:
+class AnalysisSettings:
     """How to run an analysis; paths are absolute.
 
     Attributes:
@@ -51,7 +51,7 @@ class Launch:
     out: Path
 
 
-def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: Launch, console: Console) -> Path:
+def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console) -> Path:
     """Analyses finished runs, and writes a Parquet file and a picture.
 
     Args:
@@ -103,7 +103,7 @@ def _say(console: Console, text: str) -> None:
 
 
 def _computed(
-    analysis: Analysis, runs: Sequence[RunFolder], left: Sequence[Unit], parts: Path, launch: Launch
+    analysis: Analysis, runs: Sequence[RunFolder], left: Sequence[WorkUnit], parts: Path, launch: AnalysisSettings
 ) -> Iterator[int]:
     """Computes the remaining units; yields the number of finished ones."""
     paths = [run.path for run in runs]
@@ -116,12 +116,12 @@ def _computed(
     if not left:
         return
     from rayfl.backends.ray.placement import resources_of
-    from rayfl.backends.ray.tasks import Task, run_tasks
+    from rayfl.backends.ray.tasks import RayTask, run_tasks
 
     number = launch.hosts or len(left)
     shares = [list(left[first::number]) for first in range(number)]
     resources = resources_of(runs[0].scenario)
-    tasks = [Task((analysis, paths, share, parts, launch.data_dir), resources) for share in shares if share]
+    tasks = [RayTask((analysis, paths, share, parts, launch.data_dir), resources) for share in shares if share]
     with closing(run_tasks(compute_parts, tasks, launch.address, parts, launch.data_dir)) as results:
         for result in results:
             if result is not None and isinstance(result.value, Exception):
@@ -132,7 +132,7 @@ def _computed(
 
 
 def compute_parts(
-    analysis: Analysis, paths: Sequence[Path], units: Sequence[Unit], parts: Path, data_dir: Path
+    analysis: Analysis, paths: Sequence[Path], units: Sequence[WorkUnit], parts: Path, data_dir: Path
 ) -> str | None:
     """Computes units in this process, and writes a file for each.
 
@@ -156,12 +156,12 @@ def compute_parts(
     return None
 
 
-def _joined(parts: Path, units: Sequence[Unit]) -> pa.Table:
+def _joined(parts: Path, units: Sequence[WorkUnit]) -> pa.Table:
     tables = [pq.read_table(_part(parts, unit)) for unit in units]
     return pa.concat_tables(tables, promote_options="default")  # a column may be null throughout a part
 
 
-def _part(parts: Path, unit: Unit) -> Path:
+def _part(parts: Path, unit: WorkUnit) -> Path:
     return parts / f"{unit.name}.parquet"
 
 

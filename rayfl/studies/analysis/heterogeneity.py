@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run, listed
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run, listed
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.picture import COLOURS, names_of, new_figure, tidy
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -43,21 +43,21 @@ class Heterogeneity(Analysis):
     batch_size: PositiveInt = 32
     samples: PositiveInt | None = None
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         units = []
         for number, run in enumerate(runs):
             rounds = self.rounds or tuple(dict.fromkeys([0, *run.last_rounds]))
             if strange := [round for round in rounds if round > run.rounds]:
                 raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
             run.check_kept(rounds)
-            units += [Unit(number, f"run{number}-round{round}", (round,)) for round in rounds]
+            units += [WorkUnit(number, f"run{number}-round{round}", (round,)) for round in rounds]
         return units
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         clients = sum(runs[unit.run].clients for unit in units)
         return f"{len(units)} models, {2 * clients:,} passes over the samples of a client, with gradients"
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run, (round,) = open(unit.run), unit.at
         vector, clients = run.vector(round), run.plan.phases[run.folder.phase_of_model(round)].num_clients
         total, squares, around = np.zeros(run.workload(round).initial.num_params), 0.0, 0.0

@@ -74,7 +74,7 @@ def kappa(x_p: np.ndarray, y_p: np.ndarray, x_q: np.ndarray, y_q: np.ndarray, ri
     return Kappa(value, value / float(np.sum(y_q**2)), smallest_p, smallest_q)
 
 
-class ClientSamples(NamedTuple):
+class KernelSamples(NamedTuple):
     """A client's samples: unit rows x [n, d] and targets y [n, outputs]."""
 
     x: np.ndarray
@@ -116,7 +116,7 @@ class UpdateBound(NamedTuple):
 
 
 def update_bounds(
-    clients: Sequence[ClientSamples], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
+    clients: Sequence[KernelSamples], ridge: float, orthogonal: bool, delta: float = 0.05, largest_loss: float = 1.0
 ) -> list[UpdateBound]:
     """Bounds for every client after the last update.
 

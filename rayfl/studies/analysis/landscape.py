@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 from rayfl.errors import ScenarioError
 from rayfl.models.tensors import Slot
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, listed
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, listed
 from rayfl.studies.analysis.directions import Plane, filter_normalised, plane_of_trajectory, plane_through
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.picture import names_of, new_figure
@@ -46,7 +46,7 @@ class Marked(NamedTuple):
     distance: float
 
 
-class Panel(NamedTuple):
+class LossSurface(NamedTuple):
     """A plane, the ranges of the picture, and the models in it."""
 
     plane: Plane
@@ -84,7 +84,7 @@ class Landscape(Analysis):
     equal_levels: bool = True
     seed: int = 0
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         if self.points % 2 == 0:
             raise ScenarioError(f"points: {self.points} is even, so no point is the model; use {self.points + 1}")
         if len(set(self.models)) < len(self.models):
@@ -104,16 +104,16 @@ class Landscape(Analysis):
         panels = {"filter": number, "plane": 1, "trajectory": len(runs)}[self.mode]
         per_run = {"filter": len(self.models), "plane": 1, "trajectory": 1}[self.mode]
         return [
-            Unit(panel // per_run, f"panel{panel}-row{row}", (panel, row, len(runs)))
+            WorkUnit(panel // per_run, f"panel{panel}-row{row}", (panel, row, len(runs)))
             for panel in range(panels)
             for row in range(self.points)
         ]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         again = ", each after the same number for batch norm" if self.batch_norm == "re_estimated" else ""
         return f"{len(units) * self.points:,} evaluations of {self.samples:,} samples{again}"
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         number, row, of_runs = unit.at
         needed = range(of_runs) if self.mode == "plane" else [unit.run]
         panel = _panel(self, number, tuple(open(run) for run in needed))
@@ -203,7 +203,7 @@ def _words(which: Which) -> str:
 
 
 def _row(
-    unit: Unit, x: float, y: float, model: str | None = None, distance: float | None = None,
+    unit: WorkUnit, x: float, y: float, model: str | None = None, distance: float | None = None,
     loss: float | None = None, metric: float | None = None,
 ) -> Row:  # fmt: skip
     """A row with a point of the plane, or with `model` one with the place of a model."""
@@ -212,7 +212,7 @@ def _row(
 
 
 @cache
-def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Panel:
+def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> LossSurface:
     """The plane of a panel, computed once per process."""
     if analysis.mode == "filter":
         return _around(analysis, analysis.models[number % len(analysis.models)], runs[0])
@@ -245,16 +245,18 @@ def _panel(analysis: Landscape, number: int, runs: tuple[OpenedRun, ...]) -> Pan
         middle + side * _REACH * np.linspace(-1, 1, analysis.points)
         for middle, side in zip(middles, sides, strict=True)
     )
-    return Panel(plane, xs, ys, marked)
+    return LossSurface(plane, xs, ys, marked)
 
 
-def _around(analysis: Landscape, which: Which, run: OpenedRun) -> Panel:
+def _around(analysis: Landscape, which: Which, run: OpenedRun) -> LossSurface:
     round = _round(run.folder, which)
     vector, layout = run.vector(round), run.workload(round).initial.layout
     rng = stream(analysis.seed, "analysis landscape")
     directions = [filter_normalised(vector, layout, rng) for _ in range(2)]
     reach = np.linspace(-analysis.span, analysis.span, analysis.points)
-    return Panel(Plane(vector.astype(np.float64), *directions), reach, reach, [Marked(_words(which), 0.0, 0.0, 0.0)])
+    return LossSurface(
+        Plane(vector.astype(np.float64), *directions), reach, reach, [Marked(_words(which), 0.0, 0.0, 0.0)]
+    )
 
 
 def _alike(models: Sequence[tuple[str, OpenedRun, int]]) -> dict[str, np.ndarray]:

@@ -17,8 +17,8 @@ from rayfl.data.dataset import Samples
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, Unit
-from rayfl.studies.analysis.kernel import MOST, ClientSamples, kappa, unit_rows, update_bounds
+from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUnit
+from rayfl.studies.analysis.kernel import MOST, KernelSamples, kappa, unit_rows, update_bounds
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.picture import COLOURS, DARK, names_of, new_figure, tidy
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -52,7 +52,7 @@ class NTK(Analysis):
     updates: PositiveInt | None = None
     ridge: PositiveFloat = 0.01
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         if self.samples > MOST:
             raise ScenarioError(f"samples: kernels of {self.samples:,} samples do not fit; use at most {MOST:,}")
         if (together := self.samples * (self.updates or 0)) > MOST:
@@ -67,14 +67,14 @@ class NTK(Analysis):
                 raise ScenarioError(
                     f"phases.{plan.phase.name}: its cohorts cannot be drawn again; choose rounds of another phase"
                 )
-        comparisons = [Unit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
-        return [*comparisons, *([Unit(0, "updates", (_BOUNDS,))] if self.updates else [])]
+        comparisons = [WorkUnit(0, f"comparison{number}", (number,)) for number in range(1 + len(runs[:2]))]
+        return [*comparisons, *([WorkUnit(0, "updates", (_BOUNDS,))] if self.updates else [])]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         memory = 3 * (self.samples * (self.updates or 1)) ** 2 * 8 / 1e6
         return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run, (number,) = open(0), unit.at
         if number == _BOUNDS:
             return self._bounds(run)
@@ -136,7 +136,7 @@ class NTK(Analysis):
         drawn = [np.sort(rng.choice(shards[client], size, replace=False)) for client in clients]
         sets = [self._drawn(run, rows, "visit") for rows in drawn]
         classes = max(map(_classes, sets))
-        updates = [ClientSamples(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
+        updates = [KernelSamples(unit_rows(np.asarray(one.x)), self._targets(one.y, classes)) for one in sets]
         return [
             {"run": 0, "method": method, "update": place, "client": client, "n_p": size, **bound._asdict()}
             for method, orthogonal in (("SGD", False), ("OGD", True))

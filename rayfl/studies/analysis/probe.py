@@ -21,7 +21,7 @@ from rayfl.engine.initial_model import model_as_built
 from rayfl.errors import ScenarioError
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.models.flat import FlatModel
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, Unit, by_run, listed
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run, listed
 from rayfl.studies.analysis.evaluator import chosen_samples
 from rayfl.studies.analysis.opened_run import OpenedRun, as_tensor
 from rayfl.studies.analysis.picture import COLOURS, marker, names_of, new_figure, tidy
@@ -54,21 +54,21 @@ class Probe(Analysis):
     k: PositiveInt = 200
     epochs: PositiveInt = 50
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         for run in runs[:-1] or runs:
             run.check_kept(self.rounds)
         return [
-            Unit(number, f"run{number}-round{round}", (round, len(runs) - 1))
+            WorkUnit(number, f"run{number}-round{round}", (round, len(runs) - 1))
             for number, run in enumerate(runs)
             for round in sorted({0, *run.models} & set(self.rounds or {0, *run.models}))
         ]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         tested = self.samples or runs[-1].environment["data"]["evaluated_samples"]
         samples = self.bank + tested
         return f"features of at most {samples:,} samples for each of {len(units)} models, {self.epochs} epochs on each"
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         round, of_data = unit.at
         run, data = open(unit.run), open(of_data)
         bank, tested = (

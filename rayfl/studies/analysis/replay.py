@@ -28,7 +28,7 @@ from rayfl.engine.server_round import ServerRound
 from rayfl.errors import DataError, ScenarioError
 from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
-from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, Unit
+from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUnit
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -210,14 +210,14 @@ class OfRounds(Analysis):
     rounds: Rounds = ()
     samples: PositiveInt | None = None
 
-    def units(self, runs: Sequence[RunFolder]) -> list[Unit]:
+    def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         return [
-            Unit(number, f"run{number}-round{round}", (round,))
+            WorkUnit(number, f"run{number}-round{round}", (round,))
             for number, run in enumerate(runs)
             for round in replayable_rounds(run, self.rounds)
         ]
 
-    def cost(self, runs: Sequence[RunFolder], units: Sequence[Unit]) -> str:
+    def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         clients = [self._clients(runs[unit.run], unit.at[0]) for unit in units]
         evaluated = min(self.samples or 10**18, *(run.environment["data"]["evaluated_samples"] for run in runs))
         evaluations = round(sum(map(self.evaluations, clients)))
@@ -230,7 +230,7 @@ class OfRounds(Analysis):
     def evaluations(self, clients: float) -> float:
         """Number of evaluations of a round, given its number of clients."""
 
-    def compute(self, unit: Unit, open: Open) -> list[Row]:
+    def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run = open(unit.run)
         replayed = replay_of(run).round(unit.at[0])
         named = {"run": unit.run, "round": replayed.round}

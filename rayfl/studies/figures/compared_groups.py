@@ -41,7 +41,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedGroup:
     """A group in a table; scores are in the unit of the records.
 
     Attributes:
@@ -78,7 +78,7 @@ class Compared:
     panel: str
     quantity: Quantity
     higher: bool | None
-    lines: tuple[Line, ...]
+    lines: tuple[ComparedGroup, ...]
 
     @property
     def best(self) -> float | None:
@@ -108,7 +108,7 @@ def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
     return found
 
 
-def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | None, choice: Choice) -> Line:
+def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | None, choice: Choice) -> ComparedGroup:
     values = _scores(group, metric, choice)
     difference = None
     for other in groups:
@@ -117,7 +117,7 @@ def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | Non
     costs = None
     if choice.target is not None and higher is not None:
         costs = reached(group.runs, metric, choice.target, higher, choice.window)
-    return Line(group, values, difference, costs)
+    return ComparedGroup(group, values, difference, costs)
 
 
 def _scores(group: Group, metric: str, choice: Choice) -> dict[Key, float]:
@@ -242,7 +242,7 @@ def _cell(text: str, bold: bool) -> str:
     return Bold(text) if bold else text
 
 
-def _counted(line: Line) -> str:
+def _counted(line: ComparedGroup) -> str:
     """How many repetitions there are, and how many runs have no finite score."""
     scored = line.score.repetitions if line.score else 0
     total = len(repetitions({run.key: run for run in line.group.runs}))
@@ -252,7 +252,7 @@ def _counted(line: Line) -> str:
     return f"{scored} of {total}" if scored < total else f"{total}, less {missing} run{'s' if missing > 1 else ''}"
 
 
-def _difference(line: Line, choice: Choice, numbers: Numbers) -> str:
+def _difference(line: ComparedGroup, choice: Choice, numbers: Numbers) -> str:
     found = line.difference
     if found is None:
         return "reference" if line.group.label == choice.reference else "no pairs"

@@ -18,7 +18,7 @@ from rayfl.files import reading
 from rayfl.studies.figures.compared_groups import (
     Choice,
     Compared,
-    Line,
+    ComparedGroup,
     check_metrics,
     check_reference,
     compared,
@@ -229,7 +229,7 @@ class Comparison:
         return TablePage(self.text_tables, self.notes)
 
 
-def _row(part: Compared, line: Line, choice: Choice) -> dict[str, Any]:
+def _row(part: Compared, line: ComparedGroup, choice: Choice) -> dict[str, Any]:
     score, difference, reached = line.score, line.difference, line.reached
     return {
         "metric": part.metric,

@@ -264,10 +264,10 @@ def run_cells(
             yield Outcome(cell, run_cell(cell, data_dir, prepared))
         return
     from rayfl.backends.ray.placement import resources_of
-    from rayfl.backends.ray.tasks import Task, run_tasks
+    from rayfl.backends.ray.tasks import RayTask, run_tasks
 
     waiting = dict(enumerate(map(_log_time, cells)))
-    tasks = [Task((cell, data_dir), resources_of(cell.scenario)) for cell in cells]
+    tasks = [RayTask((cell, data_dir), resources_of(cell.scenario)) for cell in cells]
     with closing(run_tasks(run_cell, tasks, options.address, folder, data_dir)) as results:
         for result in results:
             if result is not None:

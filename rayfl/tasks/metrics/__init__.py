@@ -6,7 +6,7 @@ metrics = Registry(
     "metric",
     {
         "accuracy": "rayfl.tasks.metrics.outputs:Accuracy",
-        "top_k": "rayfl.tasks.metrics.outputs:TopK",
+        "top_k": "rayfl.tasks.metrics.outputs:TopKAccuracy",
         "top_5": "rayfl.tasks.metrics.outputs:top_5",
         "perplexity": "rayfl.tasks.metrics.outputs:Perplexity",
         "knn": "rayfl.tasks.metrics.features:KNN",

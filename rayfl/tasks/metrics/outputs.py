@@ -16,7 +16,7 @@ from rayfl.tasks.metrics.metric import Metric, State
 from rayfl.tasks.task import Kind
 
 
-class TopK(Metric):
+class TopKAccuracy(Metric):
     """The share of labels among the k largest logits. Undefined without labels that count.
 
     Args:
@@ -62,7 +62,7 @@ class TopK(Metric):
         return int(state["hits"]) / counted if counted else None
 
 
-class Accuracy(TopK):
+class Accuracy(TopKAccuracy):
     """The share of labels with the largest logit. Undefined without labels that count."""
 
     def __init__(
@@ -71,9 +71,9 @@ class Accuracy(TopK):
         super().__init__(1, kind, num_outputs, class_dimension, ignored_label)
 
 
-def top_5(kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None) -> TopK:
+def top_5(kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None) -> TopKAccuracy:
     """The share of labels among the five largest logits. Undefined without labels that count."""
-    return TopK(5, kind, num_outputs, class_dimension, ignored_label)
+    return TopKAccuracy(5, kind, num_outputs, class_dimension, ignored_label)
 
 
 class Perplexity(Metric):

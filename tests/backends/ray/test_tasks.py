@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 import ray
 
-from rayfl.backends.ray.tasks import Returned, Task, nodes_that_miss, run_tasks
+from rayfl.backends.ray.tasks import RayTask, Returned, nodes_that_miss, run_tasks
 from rayfl.config.execution import Resources
 from rayfl.errors import RayflError, ResourceError
 from rayfl.runs.options import RunOptions
@@ -92,7 +92,7 @@ def test_a_log_of_an_earlier_run_is_no_run_under_way(tmp_path: Path, monkeypatch
 
 
 def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> None:
-    tasks = [Task((number,), Resources(restarts=0)) for number in (4, 5, 6)]
+    tasks = [RayTask((number,), Resources(restarts=0)) for number in (4, 5, 6)]
     results = [result for result in run_tasks(answer, tasks, None, tmp_path, NO_DATA) if isinstance(result, Returned)]
     values = {result.task: result.value for result in results}
     assert (values[0], values[2]) == (40, 60)
@@ -101,7 +101,7 @@ def test_a_worker_that_dies_is_the_result_of_its_task_alone(tmp_path: Path) -> N
 
 def test_a_task_that_never_fits_is_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match=r"1 worker with 64 CPUs does not fit .* not even one fits"):
-        next(run_tasks(answer, [Task((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
+        next(run_tasks(answer, [RayTask((1,), Resources(cpus_per_host=64))], None, tmp_path, NO_DATA))
 
 
 def test_nodes_that_do_not_see_a_folder_are_named(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_nodes_that_do_not_see_a_folder_are_named(tmp_path: Path) -> None:
 
 def test_a_task_with_a_gpu_takes_its_process_with_it(tmp_path: Path) -> None:
     on_gpu = Resources(gpus_per_host=1, device="cpu")
-    tasks = [Task((number,), on_gpu) for number in range(2)]
+    tasks = [RayTask((number,), on_gpu) for number in range(2)]
     results = run_tasks(own_process, tasks, None, tmp_path, NO_DATA)
     processes = [result.value for result in results if isinstance(result, Returned)]
     assert len(set(processes)) == 2  # one GPU, hence one after another
@@ -120,7 +120,7 @@ def test_a_task_with_a_gpu_takes_its_process_with_it(tmp_path: Path) -> None:
 def test_tasks_wait_on_a_busy_cluster(tmp_path: Path) -> None:
     group = ray.util.placement_group([{"CPU": 3}])
     ray.get(group.ready())
-    results = run_tasks(answer, [Task((1,), Resources())], None, tmp_path, NO_DATA)
+    results = run_tasks(answer, [RayTask((1,), Resources())], None, tmp_path, NO_DATA)
     assert next(results) is None
     ray.util.remove_placement_group(group)
     assert Returned(0, 10) in results

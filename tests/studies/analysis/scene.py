@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis
-from rayfl.studies.analysis.execution import Launch, carry_out
+from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks import scene
@@ -44,7 +44,7 @@ def analysed(
     name: str, *runs: RunFolder, out: Path | None = None, backend: Any = "inline", saved: bool = False, **options: Any
 ) -> Any:
     """The rows that an analysis writes; it draws them, but saves the picture, which takes longest, only if asked to."""
-    launch = Launch(backend, None, 2 if backend == "ray" else None, NO_DATA, out or runs[0].path)
+    launch = AnalysisSettings(backend, None, 2 if backend == "ray" else None, NO_DATA, out or runs[0].path)
     with pytest.MonkeyPatch.context() as patch:
         if not saved:
             patch.setattr("rayfl.studies.analysis.execution.save", lambda figure, path: [path, path])

@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.analysis.kernel import ClientSamples, arc_cosine, unit_rows, update_bounds
+from rayfl.studies.analysis.kernel import KernelSamples, arc_cosine, unit_rows, update_bounds
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.studies.analysis.scene import analysed, build
 
 RIDGE, DELTA = 0.3, 0.1
 
 
-def clients(*sizes: int) -> list[ClientSamples]:
+def clients(*sizes: int) -> list[KernelSamples]:
     rng = np.random.default_rng(0)
-    return [ClientSamples(unit_rows(rng.normal(size=(n, 20))), np.eye(3)[rng.integers(3, size=n)]) for n in sizes]
+    return [KernelSamples(unit_rows(rng.normal(size=(n, 20))), np.eye(3)[rng.integers(3, size=n)]) for n in sizes]
 
 
-def features(made: list[ClientSamples]) -> list[np.ndarray]:
+def features(made: list[KernelSamples]) -> list[np.ndarray]:
     """Of all samples, [n, sum of n], whose products are the kernel."""
     x = np.concatenate([client.x for client in made])
     values, vectors = np.linalg.eigh(arc_cosine(x, x))

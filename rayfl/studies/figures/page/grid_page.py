@@ -16,7 +16,7 @@ from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.studies.figures.groups import Recorded, read
 from rayfl.studies.figures.page.sections import (
     Page,
-    Section,
+    PageSection,
     curves,
     environment_section,
     privacy_section,
@@ -84,56 +84,62 @@ def _recorded(archive: GridArchive, states: Sequence[Mapping[str, Any]]) -> Reco
     return read(archive.path) if kept and any(state["status"] == "finished" for state in states) else None
 
 
-def _results(archive: GridArchive) -> Section:
+def _results(archive: GridArchive) -> PageSection:
     if not archive.page:
-        return Section("Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."])
+        return PageSection(
+            "Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."]
+        )
     found = TablePage.from_markdown(archive.page)
     # the line on the data says so already
     points = [note for note in found.notes if not note.startswith(GENERATED_DATA)]
-    return Section("Results", tables=found.tables, points=points)
+    return PageSection("Results", tables=found.tables, points=points)
 
 
-def _curves(recorded: Recorded | None) -> Section:
+def _curves(recorded: Recorded | None) -> PageSection:
     title = "Learning curves"
     if recorded is None:
-        return Section(title, ["There are no curves: the rounds of finished runs are not in this folder."])
+        return PageSection(title, ["There are no curves: the rounds of finished runs are not in this folder."])
     try:
         caption = "The result by round" + (", a panel for every column" if len(recorded.panels) > 1 else "")
         picture = curves(recorded, [default_metric(recorded.runs)], caption)
     except ScenarioError as error:  # too many lines, or columns with different metrics
-        return Section(title, [f"Not drawn: {str(error).partition(';')[0]}. Draw a selection with rayfl plot."])
-    return Section(title, pictures=[picture])
+        return PageSection(title, [f"Not drawn: {str(error).partition(';')[0]}. Draw a selection with rayfl plot."])
+    return PageSection(title, pictures=[picture])
 
 
-def _split(recorded: Recorded | None) -> Section:
+def _split(recorded: Recorded | None) -> PageSection:
     known = [run for run in recorded.runs if run.scenario] if recorded else []
     title = "Split among clients"
     if not known:
-        return Section(title, ["Not recorded in this folder."])
+        return PageSection(title, ["Not recorded in this folder."])
     said: dict[str, str] = {}
     for run in known:
         said.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
-    return Section(title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in said.items()])])
+    return PageSection(
+        title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in said.items()])]
+    )
 
 
-def _fairness(recorded: Recorded | None) -> Section:
+def _fairness(recorded: Recorded | None) -> PageSection:
     columns = statistics_over_clients(recorded) if recorded else []
     if recorded is None or not columns:
-        return Section("Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."])
+        return PageSection(
+            "Fairness over clients", ["Not recorded for all runs; evaluation.over_clients adds statistics."]
+        )
     caption = "After the last evaluated round"
     by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
     if max(map(len, by_group)) > 1:
         over = "seeds" if recorded.runs[0].task is None else "tasks, each averaged over its seeds"
         caption += f"; mean ± standard deviation over {over}"
-    return Section("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
+    return PageSection("Fairness over clients", tables=[statistics_table(recorded, columns, caption)])
 
 
-def _privacy(recorded: Recorded | None, folder: Path) -> Section:
+def _privacy(recorded: Recorded | None, folder: Path) -> PageSection:
     """The statement of the first run that has one, and the epsilon of all."""
     runs = [RunArchive(Path(run.where)) for run in recorded.runs] if recorded else []
     run = next((run for run in runs if run.privacy is not None), None)
     if recorded is None or run is None:
-        return Section("Privacy", ["No run in this folder states a privacy guarantee."])
+        return PageSection("Privacy", ["No run in this folder states a privacy guarantee."])
     found = privacy_section(run)
     tables = list(found.tables)
     for column in ("epsilon", "client_epsilon"):
@@ -143,17 +149,17 @@ def _privacy(recorded: Recorded | None, folder: Path) -> Section:
         if private.groups:
             tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
     texts = [f"This is the statement of one run, {_within(run.path, folder)}.", *found.texts]
-    return Section(found.title, texts, found.pictures, tables, found.points)
+    return PageSection(found.title, texts, found.pictures, tables, found.points)
 
 
-def _scenario(recorded: Recorded | None, folder: Path) -> Section:
+def _scenario(recorded: Recorded | None, folder: Path) -> PageSection:
     paths = [Path(run.where) / SCENARIO_FILE for run in recorded.runs] if recorded else []
     path = next((path for path in paths if path.is_file()), None)
     if path is None:
-        return Section("Scenario", ["The scenarios of the runs are not in this folder."])
+        return PageSection("Scenario", ["The scenarios of the runs are not in this folder."])
     with reading(path, "as text"):
         text = path.read_text(encoding="utf-8")
-    return Section(
+    return PageSection(
         "Scenario",
         [f"This is the scenario of one run, {_within(path.parent, folder)}."],
         code=text,
@@ -165,10 +171,10 @@ def _within(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _list(states: Sequence[Mapping[str, Any]]) -> Section:
+def _list(states: Sequence[Mapping[str, Any]]) -> PageSection:
     names = [name for name in LISTED if any(state.get(name) is not None for state in states)]
     rows = [[_cell(name, state.get(name)) for name in names] for state in states]
-    return Section("Runs", tables=[TextTable("", names, rows)])
+    return PageSection("Runs", tables=[TextTable("", names, rows)])
 
 
 def _cell(name: str, value: object) -> str:

@@ -18,8 +18,8 @@ from rayfl.runs.status import STATUS
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.page.sections import (
     Page,
+    PageSection,
     Picture,
-    Section,
     curves,
     environment_section,
     histogram,
@@ -54,7 +54,9 @@ def run_page(folder: Path) -> Page:
     sections.append(_privacy(archive, run))
     sections.append(environment_section([environment], [int(scenario.get("seed", 0))]))
     text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
-    sections.append(Section("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text))
+    sections.append(
+        PageSection("Scenario", ["Every key of the scenario as it ran, with defaults written out."], code=text)
+    )
     title = str(scenario.get("title") or scenario.get("name", folder.name))
     with reading(folder / STATUS, "as the status of a run"):
         return Page(title, status["status"], _reason(status), note.text, sections, __version__)
@@ -69,9 +71,9 @@ def _reason(status: Mapping[str, Any]) -> str:
     return "; ".join(said)
 
 
-def _results(run: RecordedRun | None) -> Section:
+def _results(run: RecordedRun | None) -> PageSection:
     if run is None:
-        return Section("Results", ["No round was evaluated."])
+        return PageSection("Results", ["No round was evaluated."])
     headline = run.headline
     rows = []
     if headline.reported in run.columns:
@@ -97,19 +99,21 @@ def _results(run: RecordedRun | None) -> Section:
         rows.append(["time of the rounds", duration(float(run.columns["seconds"][-1])), f"up to {last}"])
     if "bytes" in run.columns:
         rows.append(["traffic", f"{run.columns['bytes'][-1] / 1e6:,.1f} MB", f"up to {last}"])
-    return Section("Results", tables=[TextTable("", ["", "value", "at"], rows)])
+    return PageSection("Results", tables=[TextTable("", ["", "value", "at"], rows)])
 
 
-def _curves(run: RecordedRun | None) -> list[Section]:
+def _curves(run: RecordedRun | None) -> list[PageSection]:
     if run is None:
         return []
     names = [run.headline.reported, "test_loss", "train_loss"]
     drawn = [name for name in dict.fromkeys(names) if name in run.columns and np.isfinite(run.values(name)).any()]
     if not drawn:
-        return [Section("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
+        return [PageSection("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
     words = ", ".join(quantity_of([run], name).words for name in drawn)
     return [
-        Section("Learning curves", pictures=[curves(_alone(run), drawn, f"{words[:1].upper()}{words[1:]} by round")])
+        PageSection(
+            "Learning curves", pictures=[curves(_alone(run), drawn, f"{words[:1].upper()}{words[1:]} by round")]
+        )
     ]
 
 
@@ -129,7 +133,7 @@ def _client_scores(archive: RunArchive) -> list[dict[str, Any]]:
         return rows
 
 
-def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: list[dict[str, Any]]) -> Section:
+def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: list[dict[str, Any]]) -> PageSection:
     texts, pictures = split_texts(scenario, environment), []
     for name in dict.fromkeys(row["set"] for row in scores):
         sizes = np.array([row["samples"] for row in scores if row["set"] == name])
@@ -140,12 +144,12 @@ def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: 
             "Samples by client were not recorded. rayfl data SCENARIO draws the split, and "
             "evaluation.per_client = true records scores and test samples by client."
         )
-    return Section("Split among clients", texts, pictures)
+    return PageSection("Split among clients", texts, pictures)
 
 
-def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
+def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> PageSection:
     if run is None:
-        return Section("Fairness over clients", ["Not recorded: no round was evaluated."])
+        return PageSection("Fairness over clients", ["Not recorded: no round was evaluated."])
     tables: list[TextTable] = []
     pictures: list[Picture] = []
     spreads: list[list[str]] = []
@@ -172,11 +176,11 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> Section:
         tables.append(TextTable(f"Scores of single clients {after}", header, spreads))
     if not tables:
         said = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
-        return Section("Fairness over clients", [said])
-    return Section("Fairness over clients", pictures=pictures, tables=tables)
+        return PageSection("Fairness over clients", [said])
+    return PageSection("Fairness over clients", pictures=pictures, tables=tables)
 
 
-def _privacy(archive: RunArchive, run: RecordedRun | None) -> Section:
+def _privacy(archive: RunArchive, run: RecordedRun | None) -> PageSection:
     if archive.privacy is None:
         phases = archive.tables.get("phases", [])
         private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in phases)
@@ -185,7 +189,7 @@ def _privacy(archive: RunArchive, run: RecordedRun | None) -> Section:
             if private
             else "uses no differential privacy, and states no guarantee"
         )
-        return Section("Privacy", [f"The run {said}."])
+        return PageSection("Privacy", [f"The run {said}."])
     found = privacy_section(archive)
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:
@@ -194,4 +198,4 @@ def _privacy(archive: RunArchive, run: RecordedRun | None) -> Section:
     if not (np.isfinite(spent) & np.isfinite(run.values(run.headline.reported))).any():
         return found
     picture = curves(_alone(run), [run.headline.reported], "The result by the ε spent for it", "epsilon")
-    return Section(found.title, found.texts, [picture, *found.pictures], found.tables, found.points)
+    return PageSection(found.title, found.texts, [picture, *found.pictures], found.tables, found.points)

@@ -47,7 +47,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A headed part of the page.
 
     Attributes:
@@ -84,7 +84,7 @@ class Page:
     status: str
     reason: str
     data: str
-    sections: Sequence[Section] = field(default_factory=tuple)
+    sections: Sequence[PageSection] = field(default_factory=tuple)
     version: str = ""
 
 
@@ -181,7 +181,7 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     return TextTable(caption, header, rows)
 
 
-def privacy_section(run: RunArchive) -> Section:
+def privacy_section(run: RunArchive) -> PageSection:
     """The guarantees of a run that states one, with a histogram of the clients' epsilons.
 
     Raises:
@@ -191,7 +191,7 @@ def privacy_section(run: RunArchive) -> Section:
         return _privacy_section(run.privacy or {})
 
 
-def _privacy_section(privacy: Mapping[str, Any]) -> Section:
+def _privacy_section(privacy: Mapping[str, Any]) -> PageSection:
     texts, pictures, tables, points = [], [], [], []
     for name, level in _LEVELS.items():
         if name not in privacy:
@@ -204,7 +204,7 @@ def _privacy_section(privacy: Mapping[str, Any]) -> Section:
         points += [str(note) for note in stated.get("notes", [])]
         points += [f"Ended early: {stated['ended_early']}"] if stated.get("ended_early") else []
         pictures += _histogram(stated.get("epsilon"), level)
-    return Section("Privacy", texts, pictures, tables, points)
+    return PageSection("Privacy", texts, pictures, tables, points)
 
 
 def _epsilon(stated: Mapping[str, Any]) -> str:
@@ -230,12 +230,12 @@ def _histogram(epsilon: object, level: str) -> list[Picture]:
     return [bars(found["edges"], found["clients"], "spent ε", caption)]
 
 
-def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> Section:
+def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> PageSection:
     """Versions, devices, digests and seeds of runs; each distinct value once."""
     seed = f"seed{'s' if len(set(seeds)) > 1 else ''}", ", ".join(map(str, sorted(set(seeds))))
     if not any(environments):
         facts = TextTable("", ["", ""], [list(seed)])
-        return Section("Environment", ["Versions and devices were not recorded here."], tables=[facts])
+        return PageSection("Environment", ["Versions and devices were not recorded here."], tables=[facts])
     found: dict[str, list[str]] = {}
 
     def add(name: str, value: object) -> None:
@@ -261,7 +261,7 @@ def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequen
         for file in data.get("files", []):
             add("SHA-256 of data files", f"{file.get('path', file.get('name', 'file'))}: {file.get('sha256')}")
     rows = [[name, "; ".join(values)] for name, values in found.items() if values]
-    return Section("Environment", tables=[TextTable("", ["", ""], [list(seed), *rows])])
+    return PageSection("Environment", tables=[TextTable("", ["", ""], [list(seed), *rows])])
 
 
 def split_texts(scenario: Mapping[str, Any], environment: Mapping[str, Any]) -> list[str]:
