@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -13,7 +14,8 @@ from rayfl.backends.ray.attempt import Attempt
 from rayfl.backends.ray.kept_cluster import KeptCluster
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.placement import resources_of
-from rayfl.backends.ray.recovery import Chance, LastSnapshots, Recoveries
+from rayfl.backends.ray.states import Chance, GrowthPolicy, RecoveryPolicy, RunStates, State
+from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.backend import Session
 from rayfl.engine.events import (
@@ -28,11 +30,70 @@ from rayfl.engine.events import (
     Waiting,
 )
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.server import BEFORE, stored_model
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import LostError, ResourceError
 from rayfl.models.tensors import SentModel
 from rayfl.privacy.release_ledger import Charges
+
+
+class LastSnapshots:
+    """The latest snapshots, `checkpoint.keep` of them.
+
+    Args:
+        scenario: The run's scenario.
+        log: Receives a message about each snapshot that cannot be used.
+
+    Attributes:
+        store: Holds the snapshots' states; None as long as there are none.
+        are_taken: Whether more are taken as the run goes on.
+    """
+
+    store: StateStore | None = None
+    are_taken = False
+
+    def __init__(self, scenario: Scenario, log: RayLog) -> None:
+        self._scenario, self._log = scenario, log
+        self._snapshots: deque[RunSnapshot] = deque(maxlen=scenario.checkpoint.keep)
+
+    def add(self, snapshot: RunSnapshot) -> None:
+        """Adds a later snapshot."""
+        self._snapshots.append(snapshot)
+
+    def any(self) -> bool:
+        """Whether there is a snapshot to continue from."""
+        return bool(self._snapshots)
+
+    def after(self) -> tuple[str, int]:
+        """The phase and the number of the round after which the next attempt begins."""
+        index = self._snapshots[-1].index if self._snapshots else BEFORE
+        return index.config(self._scenario).name, index.round
+
+    def restore(self, attempt: Attempt) -> None:
+        """Makes new actors continue from the latest intact snapshot; without one they begin at the beginning.
+
+        Raises:
+            LostError: One of the actors died.
+        """
+        while self._snapshots:
+            try:
+                attempt.tell("restore", self._snapshots[-1], self.store)
+                return
+            except DamagedStateError as error:
+                self._log.write(f"the snapshot of round {self._snapshots[-1].index.round} cannot be used: {error}")
+                self._snapshots.pop()
+
+    def model(self) -> tuple[int, SentModel] | None:
+        """The round of the latest snapshot and its model; None without a snapshot.
+
+        Raises:
+            DamagedStateError: The snapshot is damaged.
+        """
+        if not self._snapshots or self.store is None:
+            return None
+        snapshot = self._snapshots[-1]
+        return snapshot.index.round, stored_model(self.store, snapshot.server.latest.stored)
 
 
 class RaySession:
@@ -50,7 +111,6 @@ class RaySession:
 
     Attributes:
         dashboard: The address of Ray's dashboard, if the session started one.
-        is_over: Whether the run has ended with no work left under way.
 
     Raises:
         ResourceError: See `Attempt`.
@@ -62,17 +122,15 @@ class RaySession:
         self, run: RunPlan, actors: KeptActors, log: RayLog, waiting: Callable[[str], None] | None = None
     ) -> None:
         self._run, self._kept, self._log, self._waiting = run, actors, log, waiting
-        self.is_over, self._given_up = False, False
-        self._recoveries = Recoveries(resources_of(run.scenario).restarts, run.scenario.repeatable)
+        self._states = RunStates()
+        self._recoveries = RecoveryPolicy(resources_of(run.scenario).restarts, run.scenario.repeatable)
+        self._growth = GrowthPolicy(run.scenario.repeatable, placement.ASKS_EVERY_S)
         self._snapshots = LastSnapshots(run.scenario, log)
-        self._takes_snapshots, self._interrupted, self._grows = False, False, False
-        self._last_from: int | None = None
-        self._is_stopped = False
         self._last_reported = 0
         self._latest: Event | None = None
         self._unreported: list[Event] = []
         self._final: tuple[int, SentModel] | None = None
-        self._began = self._began_again = self._asked = time.monotonic()
+        self._began = self._began_again = time.monotonic()
         self._attempt = self._first_attempt()
 
     @property
@@ -80,19 +138,27 @@ class RaySession:
         """The description of each host (`Host.describe`)."""
         return self._attempt.hosts
 
+    @property
+    def is_idle(self) -> bool:
+        """See `RunStates.is_idle`."""
+        return self._states.is_idle
+
     def events(self) -> Iterator[Event]:
-        self._began = self._began_again = self._asked = time.monotonic()
+        self._began = self._began_again = time.monotonic()
+        self._growth.begin()
+        self._states.begin()
         while True:
             yield from self._unreported
             self._unreported.clear()
             try:
                 event = self._next()
-                if event is None and self._grows and not self._is_stopped:
+                if event is None and self._states.state is State.GROWING:
                     yield from self._grow()
                     continue
                 if event is None:
                     self._final = self._committed()
-                    break
+                    self._states.enter(State.OVER)
+                    return
             except LostError as error:
                 yield from self._recover(error)
                 continue
@@ -100,19 +166,18 @@ class RaySession:
             if isinstance(event, RoundDone):
                 yield from self._attempt.deaths.since(event)
                 self._look_for_room()
-        self.is_over = self._last_from is None and not self._interrupted
 
     def stop(self, round: int) -> None:
         if self._run.settles:
-            self._last_from, self._is_stopped = round, True
+            self._states.stop(round, settled=True)
             with suppress(LostError):  # taking the next event raises it too, and the next attempt is told as well
                 self._attempt.tell("stop", round)
-        elif self._last_from is None:
-            self._last_from = round
+        elif self._states.last_round is None:
+            self._states.stop(round, settled=False)
             self._attempt.post("stop", round)
 
     def checkpoint_to(self, store: StateStore) -> None:
-        self._snapshots.store, self._takes_snapshots = store, True
+        self._snapshots.store, self._snapshots.are_taken = store, True
         try:
             self._attempt.tell("checkpoint_to", store)
         except LostError as error:
@@ -122,7 +187,7 @@ class RaySession:
         self._attempt.tell("charge_to", charges)
 
     def interrupt(self) -> None:
-        self._interrupted = True
+        self._states.interrupt()
         self._attempt.post("interrupt")
 
     def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
@@ -144,7 +209,7 @@ class RaySession:
             try:
                 return self._committed()
             except LostError as error:
-                if self._given_up or not self._attempt.has_begun:
+                if self._states.state is State.GIVEN_UP or not self._attempt.has_begun:
                     if (model := self._snapshots.model()) is None:
                         raise
                     return model
@@ -156,7 +221,7 @@ class RaySession:
             try:
                 return self._attempt.end_of_phase(round)
             except LostError as error:
-                if self._given_up:
+                if self._states.state is State.GIVEN_UP:
                     return None
                 self._catch_up(error)
 
@@ -171,7 +236,7 @@ class RaySession:
                 time.sleep(chance.pause_s)
 
     def _committed(self) -> tuple[int, SentModel]:
-        return self._attempt.committed(self._last_reported if self._run.settles or self._is_stopped else None)
+        return self._attempt.committed(self._last_reported if self._run.settles or self._states.settled else None)
 
     def _next(self) -> Event | None:
         """The next event of the current attempt; None at the end."""
@@ -188,17 +253,18 @@ class RaySession:
             case Waiting():
                 self._attempt.deaths.check_places()
             case RoundSettled() if not self._run.settles:
-                self._last_from, self._is_stopped = event.round, True
+                self._states.stop(event.round, settled=True)
         self._latest = event
         return event
 
     def _recover(self, error: ResourceError) -> Iterator[Recovering]:
         """Continues with new actors; retries until that works or the policy gives up."""
+        self._states.enter(State.RECOVERING)
         while True:
             try:
                 chance = self._recoveries.next(error)
             except ResourceError:
-                self._given_up = True
+                self._states.enter(State.GIVEN_UP)
                 raise
             yield self._chance(chance, error)
             time.sleep(chance.pause_s)
@@ -214,43 +280,41 @@ class RaySession:
 
     def _look_for_room(self) -> None:
         """Ends the attempt with a snapshot if the cluster has room for more hosts."""
-        if not self._run.scenario.repeatable:  # rounds already submitted would be released twice
-            return
-        if time.monotonic() - self._asked < placement.ASKS_EVERY_S or not self._takes_snapshots or self._grows:
-            return
-        self._asked, hosts = time.monotonic(), len(self.hosts)
-        if not self._attempt.head.is_there():
-            return
-        most = most_hosts(self._run.phases)
-        if placement.hosts_with_room(self._run.scenario.resources, most, hosts) > hosts:
-            self._grows = True
+        may_grow = self._states.state is State.RUNNING and self._snapshots.are_taken
+        if may_grow and self._growth.wants(len(self.hosts), self._room):
+            self._states.enter(State.GROWING)
             self._attempt.post("interrupt")
 
+    def _room(self) -> int:
+        """How many hosts the run could have; 0 if the cluster's head does not answer."""
+        if not self._attempt.head.is_there():
+            return 0
+        return placement.hosts_with_room(self._run.scenario.resources, most_hosts(self._run.phases), len(self.hosts))
+
     def _grow(self) -> Iterator[HostsAdded]:
-        self._grows, before = False, len(self.hosts)
+        before = len(self.hosts)
         self._begin_again()
-        if self._interrupted:
-            return
-        phase, after = self._snapshots.after()
-        yield HostsAdded(phase, after, before, len(self.hosts))
+        if self._states.state is State.RUNNING:
+            phase, after = self._snapshots.after()
+            yield HostsAdded(phase, after, before, len(self.hosts))
 
     def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
         """Begins another attempt after the latest intact snapshot, or from the beginning."""
-        self._grows = False
         self._kept.discard()
         self._attempt = attempt = Attempt(self._run, self._kept, self._log, self._waiting, as_many_as_fit=True)
         if suspects is not None:
             attempt.suspect(suspects)
         self._snapshots.restore(attempt)
         _, self._last_reported = self._snapshots.after()
-        if self._takes_snapshots:
+        if self._snapshots.are_taken:
             attempt.tell("checkpoint_to", self._snapshots.store)
-        if self._interrupted:
+        if self._states.interrupted:
             attempt.tell("interrupt")
-        if self._last_from is not None:
-            last_from = self._last_from if self._is_stopped else max(self._last_from, self._recoveries.furthest + 1)
-            attempt.tell("stop", last_from)
-        self._began_again = self._asked = time.monotonic()
+        if (last := self._states.last_round) is not None:
+            attempt.tell("stop", last if self._states.settled else max(last, self._recoveries.furthest + 1))
+        self._began_again = time.monotonic()
+        self._growth.begin()
+        self._states.begin()
 
     def _catch_up(self, error: LostError) -> None:
         """Repeats the run with new actors up to the latest event."""
@@ -297,7 +361,7 @@ def ray_session(
         except BaseException:
             kept.actors.discard()
             raise
-        if not session.is_over:  # calls of a round that was not awaited may still be running
+        if not session.is_idle:  # calls of a round that was not awaited may still be running
             kept.actors.discard()
 
 

@@ -61,7 +61,7 @@ def cluster() -> Iterator[Cluster]:
             patch.setenv(name, value)
         patch.setenv("PYTHONPATH", str(Path(rayfl.__file__).parent.parent))
         patch.setenv("RAY_worker_niceness", "0")  # else other tests, in another process, go first
-        patch.setattr("rayfl.backends.ray.recovery.FIRST_PAUSE_S", 0.0)
+        patch.setattr("rayfl.backends.ray.states.FIRST_PAUSE_S", 0.0)
         # a host that Ray has restarted counts as another recovery if the driver happens to ask meanwhile
         patch.setattr("rayfl.backends.ray.attempt.ASKS_EVERY_S", float("inf"))
         with connected_cluster(500, num_cpus=3, node_ip_address=HEAD, **NODE) as made:
