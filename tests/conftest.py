@@ -16,7 +16,7 @@ import psutil
 import pytest
 import torch
 
-from rayfl.data.generated import coloured_digits
+from rayfl.data.generated import digits
 from rayfl.engine.memory import M_MMAP_THRESHOLD
 from rayfl.runs import curves
 
@@ -66,7 +66,7 @@ def divergences_computed_once() -> Iterator[None]:
 def images_drawn_once() -> Iterator[None]:
     """A file's scenarios share their generated images, of at most three seeds or sizes in turn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coloured_digits, "generate", lru_cache(3)(coloured_digits.generate))
+        patch.setattr(digits, "generate_coloured", lru_cache(3)(digits.generate_coloured))
         yield
 
 

@@ -119,7 +119,7 @@ def test_the_rule_catches_an_offender(module: str, source: str, complaint: str) 
         ("rayfl.backends.ray.actors", "import ray\nfrom rayfl.engine.host import Host"),
         ("rayfl.runs.session", "from rayfl.backends.ray import session\nfrom rayfl.runs.records import Records"),
         ("rayfl.engine.host", "from rayfl.models.flat import Flat\nfrom rayfl.errors import DataError"),
-        ("rayfl.durable", "from rayfl.errors import ScenarioError"),
+        ("rayfl.files", "from rayfl.errors import ScenarioError"),
         ("rayfl.data.femnist", "import raylib\nMEANT = 'your own rayfl.engine.Thing in prose'"),
         ("rayfl.runs.fingerprint", "import rayfl"),
     ],

@@ -20,7 +20,7 @@ import rayfl.runs.session
 from rayfl.cli import grid as grid_command
 from rayfl.config.loader import load_scenario
 from rayfl.config.scenario import Scenario
-from rayfl.data.generated import coloured_digits
+from rayfl.data.generated import digits
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.runs.options import RunOptions
 from rayfl.runs.preparation import prepare
@@ -35,7 +35,7 @@ OWN = "how-to/own-components.md"
 @pytest.fixture(scope="module", autouse=True)
 def few_writers(images_drawn_once: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(coloured_digits, "WRITERS", 30)
+        patch.setattr(digits, "COLOURED_WRITERS", 30)
         yield
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from rayfl.durable import atomic_write
+from rayfl.files import atomic_write
 
 
 def test_the_file_appears_only_when_it_is_whole(tmp_path: Path) -> None:

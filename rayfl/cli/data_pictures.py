@@ -18,7 +18,7 @@ from rayfl.data.dataset import Provenance
 from rayfl.data.fractals.images import FractalImages
 from rayfl.data.inputs import Rendered
 from rayfl.data.split_facts import SplitFacts
-from rayfl.durable import atomic_write
+from rayfl.files import atomic_write
 from rayfl.runs.pictures import DRAWING, caption_provenance
 from rayfl.streams import stream
 

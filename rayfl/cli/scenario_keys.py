@@ -11,8 +11,8 @@ from typing import Any
 import rayfl
 from rayfl.config.scenario_files import find
 from rayfl.data.files import cache_folder
-from rayfl.durable import write_json
 from rayfl.errors import ScenarioError
+from rayfl.files import write_json
 
 ANY_PHASE = "phases.*"
 """The section of `keys_by_section` that holds the keys of every phase, whatever its schedule."""

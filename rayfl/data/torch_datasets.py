@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset
 
 from rayfl.data.checks import CHANNELS, how_to_make_dense, unmasked
-from rayfl.data.formats.image_pixels import in_eight_bits
+from rayfl.data.formats.image_files import in_eight_bits
 from rayfl.errors import DataError, RayflError
 from rayfl.wording import report_as_theirs
 

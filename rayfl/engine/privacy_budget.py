@@ -14,9 +14,9 @@ from rayfl.engine.plan.sample_accesses import PlannedUpdates, is_pool
 from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
+from rayfl.privacy.composition import RenyiFilter
 from rayfl.privacy.release_ledger import ChargedRound, Charges
 from rayfl.privacy.samples.calibration import Accesses, with_noise, without_noise
-from rayfl.privacy.samples.rdp import RenyiFilter
 
 BUDGET, SAMPLES, CLIENTS = "local.dp.max_epsilon", "local.dp.target_epsilon", "dp.target_epsilon"
 

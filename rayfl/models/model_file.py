@@ -8,8 +8,8 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from rayfl.durable import atomic_write
 from rayfl.errors import ResourceError
+from rayfl.files import atomic_write
 
 
 def write_model(path: Path, state_dict: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:

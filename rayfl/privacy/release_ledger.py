@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rayfl.durable import atomic_write
 from rayfl.errors import ResourceError
+from rayfl.files import atomic_write
 from rayfl.local.spending import Mechanism, Spending, SpendingByClient
 
 LEDGER_FILE = "ledger.jsonl"

@@ -1,4 +1,6 @@
-"""The exact noise of `secure`: discrete Gaussian samples, and the grid on which contributions are whole steps.
+"""The exact noise of `secure`: discrete Gaussian samples, the grid of contributions, and the system's random numbers.
+
+The random numbers come from the operating system's cryptographic source, never the same twice.
 
 The samples: P(x) is proportional to exp(-x^2 / (2 sigma^2)) for every integer x (Canonne, Kamath and Steinke, "The
 Discrete Gaussian for Differential Privacy", NeurIPS 2020). The method is Karney's ("Sampling Exactly from the Normal
@@ -14,12 +16,13 @@ The grid: the noise has a standard deviation of 2^22 steps. A contribution of no
 steps, where z is the noise multiplier, and truncated towards zero, which never increases its norm. The norm is then
 checked in integers: sums of squares up to 2^52 are exact in float64. All releases are therefore integers, their sums
 are exact, and no rounding happens between a contribution and its noise. How the released integers become floating-point
-numbers depends only on them.
-"""
+numbers depends only on them."""
 
 from __future__ import annotations
 
+import math
 import os
+import secrets
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -31,10 +34,52 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfl.errors import ScenarioError
-from rayfl.privacy.system_random import below, uniform
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+LARGEST_DENOMINATOR = 2**62
+"""Probabilities with a denominator up to this one are exact."""
+
+
+def uniform(size: int, bits: int) -> np.ndarray:
+    """[size] int64, uniform in [0, 2^bits), for at most 63 bits."""
+    if not bits:
+        return np.zeros(size, np.int64)
+    width = next(width for width in (8, 16, 32, 64) if bits <= width)
+    drawn = np.frombuffer(os.urandom(size * width // 8), f"u{width // 8}")
+    return (drawn >> (width - bits)).astype(np.int64)
+
+
+def below(bound: int, size: int) -> np.ndarray:
+    """[size] int64, uniform in [0, bound), for 0 < bound < 2^63."""
+    bits = (bound - 1).bit_length()
+    drawn = uniform(size, bits)
+    while len(beyond := np.flatnonzero(drawn >= bound)):
+        drawn[beyond] = uniform(len(beyond), bits)
+    return drawn
+
+
+def chosen(size: int, probability: Fraction) -> np.ndarray:
+    """[size] bool, independently true with this probability, or up to 2^-62 less if its denominator is larger."""
+    if probability.denominator > LARGEST_DENOMINATOR:
+        probability = Fraction(math.floor(probability * LARGEST_DENOMINATOR), LARGEST_DENOMINATOR)
+    return below(probability.denominator, size) < probability.numerator
+
+
+def permutation(size: int) -> np.ndarray:
+    """[size] int64, all orders equally likely."""
+    while True:
+        keys = uniform(size, 63)
+        order = np.argsort(keys)
+        if not (np.diff(keys[order]) == 0).any():
+            return order
+
+
+def generator() -> np.random.Generator:
+    """A generator for draws that no privacy accounting depends on, such as augmentations."""
+    return np.random.Generator(np.random.Philox(key=secrets.randbits(128)))
 
 
 SIGMA_BITS = 22

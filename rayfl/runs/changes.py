@@ -13,7 +13,7 @@ from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoint, Checkpoints
-from rayfl.runs.digests import changed_code
+from rayfl.runs.environment import changed_code
 from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.runs.resolution import resolve
 from rayfl.runs.status import readable_status

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rayfl.durable import atomic_write
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import DamagedStateError, FolderStore, RemoteStore, StateStore, Stored
 from rayfl.errors import RayflError, ResourceError
-from rayfl.files import relative
+from rayfl.files import atomic_write, relative
 from rayfl.runs.folder import CHECKPOINTS, STATES
 
 if TYPE_CHECKING:

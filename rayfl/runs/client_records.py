@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.data.dataset import ClientNames
-from rayfl.durable import atomic_write
 from rayfl.engine.columns import CLIENTS, OWNER, joined
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.errors import CheckpointError, RayflError
-from rayfl.files import inside, reading
+from rayfl.files import atomic_write, inside, reading
 from rayfl.runs.folder import CLIENT_PARTS
 
 ROWS_HELD = 50_000

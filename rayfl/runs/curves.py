@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rayfl.data.dataset import Provenance
-from rayfl.durable import atomic_write
 from rayfl.engine.plan.headline import Headline
 from rayfl.engine.plan.rounds import PhaseSpan
+from rayfl.files import atomic_write
 from rayfl.runs.pictures import CLOCK, COSTS, DRAWING, Cost, caption_provenance
 
 PHASE_COLOURS = ("#b35806", "#2166ac", "#1b7837", "#762a83")

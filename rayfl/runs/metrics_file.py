@@ -11,9 +11,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from rayfl.durable import atomic_write
 from rayfl.errors import CheckpointError
-from rayfl.files import reading
+from rayfl.files import atomic_write, reading
 
 
 class MetricsFile:

@@ -36,7 +36,7 @@ from rayfl.errors import DataError
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
-from rayfl.runs.digests import code_digests
+from rayfl.runs.environment import code_digests
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import with_starts
 from rayfl.tasks.construction import build_task, task_key

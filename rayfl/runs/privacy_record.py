@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.durable import write_json
 from rayfl.engine.backend import Session
 from rayfl.engine.events import Evaluated, Event
 from rayfl.engine.plan.client_statement import last_round_within_targets
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError
+from rayfl.files import write_json
 from rayfl.privacy.release_ledger import ChargedRound, Charges, ReleaseLedger
 from rayfl.runs.epsilon import ClientPrivacy, SamplePrivacy, beside
 from rayfl.runs.folder import PRIVACY_FILE

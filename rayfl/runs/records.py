@@ -16,11 +16,11 @@ import pyarrow as pa
 from torch import Tensor
 
 from rayfl.data.dataset import ClientNames
-from rayfl.durable import as_json, atomic_write
 from rayfl.engine.columns import metrics_row
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import plain_round, round_from
 from rayfl.errors import CheckpointError, ResourceError
+from rayfl.files import as_json, atomic_write
 from rayfl.models.model_file import write_model
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.client_records import ClientRecords

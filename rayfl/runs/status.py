@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rayfl.durable import as_json, write_json
 from rayfl.engine.events import BudgetSpent, Event, HostRestarted, Recovering, RoundDone
 from rayfl.errors import DivergenceError, ResourceError
-from rayfl.files import read_json_object, reading
+from rayfl.files import as_json, read_json_object, reading, write_json
 from rayfl.interruption import is_interrupt
 from rayfl.runs.liveness import Heartbeat, is_gone, this_process
 from rayfl.wording import one_line

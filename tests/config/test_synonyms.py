@@ -11,9 +11,8 @@ from rayfl.config.loader import load_scenario
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase
 from rayfl.config.privacy import SampleDP
-from rayfl.config.registry import nearest
+from rayfl.config.registry import MEANT, nearest
 from rayfl.config.scenario import Scenario
-from rayfl.config.synonyms import MEANT
 from rayfl.errors import ScenarioError
 
 SCHEMAS = (Scenario, ParallelPhase, Local, SampleDP, Data, Evaluation, Resources)

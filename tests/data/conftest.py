@@ -17,5 +17,5 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def few_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins of images have 20 writers, about 3000 images, instead of 100 or 60."""
     monkeypatch.setattr("rayfl.data.sources.fashion_mnist._STAND_IN_WRITERS", 20)
-    for stand_in in ("coloured_digits", "styled_digits"):
-        monkeypatch.setattr(f"rayfl.data.generated.{stand_in}.WRITERS", 20)
+    for kind in ("COLOURED", "STYLED"):
+        monkeypatch.setattr(f"rayfl.data.generated.digits.{kind}_WRITERS", 20)

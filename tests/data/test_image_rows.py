@@ -12,7 +12,7 @@ from PIL import Image
 
 from rayfl.config.data import Data
 from rayfl.config.scenario import Scenario
-from rayfl.data.formats.image_pixels import ImageRows
+from rayfl.data.formats.image_files import ImageRows
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError
 from rayfl.runs.preparation import prepare

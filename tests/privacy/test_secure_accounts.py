@@ -18,9 +18,8 @@ from rayfl.local.context import ClientStreams
 from rayfl.local.spending import Mechanism
 from rayfl.privacy.clients.accounting import Release, epsilon_of
 from rayfl.privacy.clients.mechanism import hide_answer
-from rayfl.privacy.composition import LATTICE_ORDERS, history
+from rayfl.privacy.composition import LATTICE_ORDERS, RenyiFilter, epsilons_by_rdp, history, orders_of
 from rayfl.privacy.samples.accounting import Accountant
-from rayfl.privacy.samples.rdp import RenyiFilter, epsilons_by_rdp, orders_of
 from rayfl.privacy.secure_noise import Lattice
 from tests.engine.plan.test_client_statement import statement
 from tests.engine.scenes import prepared

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from rayfl.privacy import system_random
-from rayfl.privacy.system_random import below, chosen, permutation
+from rayfl.privacy import secure_noise as system_random
+from rayfl.privacy.secure_noise import below, chosen, permutation
 
 NUMBER = 100_000
 

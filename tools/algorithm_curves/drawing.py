@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import rayfl
-from rayfl.durable import atomic_write
+from rayfl.files import atomic_write
 from tools.algorithm_curves.settings import REFERENCE, SETTINGS, Curve, reference_of
 
 GREY = "#9a9a9a"

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 import rayfl
-from rayfl.durable import atomic_write, write_json
+from rayfl.files import atomic_write, write_json
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE
 from rayfl.runs.status import STATUS

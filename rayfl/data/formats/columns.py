@@ -21,7 +21,7 @@ from pydantic import Field
 
 from rayfl.config.registry import nearest
 from rayfl.data.checks import check_range, check_values
-from rayfl.data.formats.image_pixels import FORMATS, in_eight_bits
+from rayfl.data.formats.image_files import FORMATS, in_eight_bits
 from rayfl.data.formats.parquet import fixed_bytes, sorted_by_name
 from rayfl.data.inputs import Fields, Inputs, Ragged, spaced, taken
 from rayfl.errors import DataError, ScenarioError

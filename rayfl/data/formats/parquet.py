@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from rayfl.durable import atomic_write
 from rayfl.errors import DataError
-from rayfl.files import reading
+from rayfl.files import atomic_write, reading
 
 
 def only_parquet(folder: Path, name: str) -> Path | None:

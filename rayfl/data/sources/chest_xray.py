@@ -15,7 +15,7 @@ from pydantic import Field
 
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.formats.image_files import TEST_SHARE, Keep, dataset_of_images, drawn_for_testing
-from rayfl.data.generated import styled_digits
+from rayfl.data.generated import digits
 from rayfl.data.sources import image_folder
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
@@ -78,11 +78,11 @@ def _read(folder: Path, cache_dir: Path, seed: int, size: int, keep: Keep) -> Da
 def _generated(cache_dir: Path, seed: int, size: int) -> Dataset:
     rng = stream(seed, "generate", 2, _STAND_IN)
     side = -(-size // 32) * 32
-    images, label, _ = styled_digits.generate(
+    images, label, _ = digits.generate_styled(
         cache_dir, seed, len(CLASSES), side, lambda number: rng.permutation(number)[:_STAND_IN]
     )
     is_test = drawn_for_testing(label, TEST_SHARE, rng)
-    description = f"Handwritten zeros and ones of {styled_digits.WRITERS} writers in four styles, seed {seed}"
+    description = f"Handwritten zeros and ones of {digits.STYLED_WRITERS} writers in four styles, seed {seed}"
     provenance = Provenance("generated", description)
     place = np.zeros(len(label), int)
     return dataset_of_images("chest_xray", images[:, :size, :size], label, place, is_test, len(CLASSES), (), provenance)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.files import FileDigest, read_file
 from rayfl.data.formats.parquet import class_labels, fixed_bytes, in_test, only_parquet, read_table
-from rayfl.data.generated import coloured_digits
+from rayfl.data.generated import digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
 from rayfl.files import reading
@@ -235,11 +235,11 @@ def _read(version: _Version, folders: Sequence[Path], get: str) -> Dataset | Non
 
 
 def _generated(version: _Version, cache_dir: Path, seed: int) -> Dataset:
-    train, test = coloured_digits.generate(cache_dir, seed, 10 if version.name == "cifar10" else 100, side=32)
+    train, test = digits.generate_coloured(cache_dir, seed, 10 if version.name == "cifar10" else 100, side=32)
     if version.classes == 20:
         train, test = (Samples(part.x, part.y // 5) for part in (train, test))
     description = (
-        f"Handwritten digits of {coloured_digits.WRITERS} writers, seed {seed}; {_CLASSES_ARE[version.classes]}"
+        f"Handwritten digits of {digits.COLOURED_WRITERS} writers, seed {seed}; {_CLASSES_ARE[version.classes]}"
     )
     return Dataset(version.name, train, test, version.classes, Provenance("generated", description))
 

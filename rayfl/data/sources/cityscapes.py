@@ -21,8 +21,7 @@ import numpy as np
 from PIL import Image
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.formats.image_files import Keep, subfolders
-from rayfl.data.formats.image_pixels import ImageRows, in_eight_bits, read_image
+from rayfl.data.formats.image_files import ImageRows, Keep, in_eight_bits, read_image, subfolders
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
 from rayfl.streams import stream

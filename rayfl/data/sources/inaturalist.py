@@ -18,7 +18,7 @@ from pydantic import Field
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.files import FileDigest, read_file
 from rayfl.data.formats.image_files import Keep, decoded
-from rayfl.data.generated import styled_digits
+from rayfl.data.generated import digits
 from rayfl.data.inputs import Array, taken
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
@@ -123,13 +123,13 @@ def _label(given: str | None, where: str) -> int:
 def _generated(split: str, size: int, cache_dir: Path, seed: int) -> Dataset:
     side, clients = -(-size // 32) * 32, _CLIENTS[split]
     rng = stream(seed, "generate", 1, clients)
-    images, label, _ = styled_digits.generate(
+    images, label, _ = digits.generate_styled(
         cache_dir, seed, 10, side, lambda number: rng.permutation(number)[:_STAND_IN]
     )
     n = len(label) * 4 // 5
     owner = np.concatenate([np.arange(clients), rng.integers(clients, size=n - clients)])
     names = [f"{number:03}" for number in range(clients)]
-    description = f"Handwritten digits of {styled_digits.WRITERS} writers in four styles, seed {seed}, dealt at random"
+    description = f"Handwritten digits of {digits.STYLED_WRITERS} writers in four styles, seed {seed}, dealt at random"
     provenance = Provenance("generated", description)
     return _dataset(images[:, :size, :size], label, owner, names, provenance)
 

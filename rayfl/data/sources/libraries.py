@@ -24,7 +24,7 @@ from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
 from rayfl.data.files import FileDigest
 from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
-from rayfl.data.formats.image_pixels import in_eight_bits
+from rayfl.data.formats.image_files import in_eight_bits
 from rayfl.errors import DataError, RayflError, ScenarioError
 
 

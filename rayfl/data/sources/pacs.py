@@ -23,7 +23,7 @@ from rayfl.data.formats.image_files import (
     image_files,
     subfolders,
 )
-from rayfl.data.generated import styled_digits
+from rayfl.data.generated import digits
 from rayfl.data.inputs import Array
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError, ScenarioError
@@ -115,11 +115,11 @@ def _read(
 def _generated(domains: Sequence[str], size: int, test_share: float, cache_dir: Path, seed: int) -> Dataset:
     if size % 32:
         raise ScenarioError(f"data.options.size: must be a multiple of 32 for generated digits, not {size}")
-    images, label, style = styled_digits.generate(cache_dir, seed, len(CLASSES), size)
-    chosen = [styled_digits.DOMAINS.index(name) for name in domains]
+    images, label, style = digits.generate_styled(cache_dir, seed, len(CLASSES), size)
+    chosen = [digits.DOMAINS.index(name) for name in domains]
     kept = np.isin(style, chosen)
     description = (
-        f"Handwritten digits of {styled_digits.WRITERS} writers, seed {seed}; a class is a digit, a domain a way to "
+        f"Handwritten digits of {digits.STYLED_WRITERS} writers, seed {seed}; a class is a digit, a domain a way to "
         f"colour ink and paper: {', '.join(domains)}; {test_share:g} drawn for testing"
     )
     provenance = Provenance("generated", description)

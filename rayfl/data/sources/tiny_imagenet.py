@@ -15,7 +15,7 @@ import numpy as np
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.files import read_file
 from rayfl.data.formats.image_files import decoded, image_files
-from rayfl.data.generated import coloured_digits
+from rayfl.data.generated import digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
 from rayfl.files import reading, relative
@@ -63,9 +63,9 @@ def load(
 
 
 def _generated(size: Literal[32, 64], cache_dir: Path, seed: int) -> Dataset:
-    train, test = coloured_digits.generate(cache_dir, seed, classes=200, side=size)
+    train, test = digits.generate_coloured(cache_dir, seed, classes=200, side=size)
     description = (
-        f"Handwritten digits of {coloured_digits.WRITERS} writers, seed {seed}; a class is a digit in one of ten "
+        f"Handwritten digits of {digits.COLOURED_WRITERS} writers, seed {seed}; a class is a digit in one of ten "
         "colours on dark or light"
     )
     return Dataset("tiny_imagenet", train, test, CLASSES, Provenance("generated", description))

@@ -22,7 +22,7 @@ from rayfl.local.spending import Mechanism
 from rayfl.local.steps import update_steps
 from rayfl.local.training_plan import select
 from rayfl.models.modes import evaluation_mode
-from rayfl.privacy import system_random
+from rayfl.privacy import secure_noise as system_random
 from rayfl.privacy.samples.batches import (
     Randomness,
     Secure,

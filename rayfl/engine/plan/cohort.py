@@ -14,7 +14,7 @@ from rayfl.config.phase import Phase
 from rayfl.data.held_out import pool_number
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.errors import ScenarioError
-from rayfl.privacy import system_random
+from rayfl.privacy import secure_noise as system_random
 from rayfl.streams import stream
 
 BERNOULLI_TRIES = 100

@@ -20,7 +20,7 @@ from rayfl.engine.plan.run_plan import PlannedSpending
 from rayfl.engine.plan.sample_accesses import PlannedUpdates, is_pool, participations, touches_clients
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.privacy.composition import history
+from rayfl.privacy.composition import RenyiFilter, history
 from rayfl.privacy.samples.accounting import accountant_of
 from rayfl.privacy.samples.calibration import (
     Accesses,
@@ -31,7 +31,6 @@ from rayfl.privacy.samples.calibration import (
     times,
     with_noise,
 )
-from rayfl.privacy.samples.rdp import RenyiFilter
 from rayfl.privacy.samples.statement import notes
 from rayfl.privacy.secure_noise import check_noise
 

@@ -17,9 +17,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import safetensors.numpy
 
-from rayfl.durable import atomic_write
 from rayfl.errors import RayflError, ResourceError
-from rayfl.files import inside, reading
+from rayfl.files import atomic_write, inside, reading
 from rayfl.local.state import Scope
 from rayfl.remote_folder import RemoteFolder
 

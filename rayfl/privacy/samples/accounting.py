@@ -21,8 +21,7 @@ import numpy as np
 from rayfl.config.privacy import SampleDP
 from rayfl.data.held_out import pool_number
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient
-from rayfl.privacy.composition import history, prv_epsilon
-from rayfl.privacy.samples.rdp import epsilons_by_rdp, orders_of
+from rayfl.privacy.composition import epsilons_by_rdp, history, orders_of, prv_epsilon
 
 LARGEST_PRV = 64.0
 """The RDP epsilon above which `prv` is not used: its grids exceed memory and float64, and nothing is private anyway."""

@@ -12,7 +12,7 @@ import numpy as np
 from rayfl.config.local import Local
 from rayfl.config.privacy import SampleDP
 from rayfl.local.steps import batch_size
-from rayfl.privacy import system_random
+from rayfl.privacy import secure_noise as system_random
 
 
 class Randomness(Protocol):

@@ -15,23 +15,24 @@ from matplotlib.figure import Figure
 from pydantic import Field
 
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Rounds, Row, by_run
-from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.opened_run import OpenedRun
-from rayfl.studies.analysis.picture import (
+from rayfl.studies.analysis.analysis import (
     BLUE,
     COLOURS,
     DARK,
     ORANGE,
+    Rounds,
+    Row,
     as_share,
+    by_run,
     mark_phases,
     marker,
     names_of,
     new_figure,
     tidy,
 )
+from rayfl.studies.analysis.evaluator import Evaluator
+from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
 from rayfl.studies.analysis.replay import OfRounds, ReplayedRound
-from rayfl.studies.analysis.run_folder import RunFolder
 
 
 class Gains(OfRounds):

@@ -18,12 +18,23 @@ from pydantic import PositiveInt
 
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Open, Row, WorkUnit, by_run
+from rayfl.studies.analysis.analysis import (
+    BLUE,
+    DARK,
+    Open,
+    Row,
+    WorkUnit,
+    as_share,
+    by_run,
+    mark_phases,
+    marker,
+    names_of,
+    new_figure,
+    tidy,
+)
 from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.opened_run import OpenedRun
-from rayfl.studies.analysis.picture import BLUE, DARK, as_share, mark_phases, marker, names_of, new_figure, tidy
+from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
 from rayfl.studies.analysis.replay import OfRounds, ReplayedRound, evaluator_of, replay_of
-from rayfl.studies.analysis.run_folder import RunFolder
 
 HALVINGS = 8
 INTERIOR = 1e-3

@@ -18,9 +18,21 @@ from scipy.signal import savgol_filter
 
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import DataError, ScenarioError
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run
-from rayfl.studies.analysis.picture import BLUE, COLOURS, DARK, as_share, names_of, new_figure, tidy
-from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.analysis.analysis import (
+    BLUE,
+    COLOURS,
+    DARK,
+    Analysis,
+    Open,
+    Row,
+    WorkUnit,
+    as_share,
+    by_run,
+    names_of,
+    new_figure,
+    tidy,
+)
+from rayfl.studies.analysis.opened_run import RunFolder
 
 CUBIC = 4
 """Number of different switches that a cubic requires."""

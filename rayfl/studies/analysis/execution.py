@@ -18,15 +18,13 @@ from rich.progress import Progress
 from rich.text import Text
 
 from rayfl import __version__
-from rayfl.durable import atomic_write
 from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import DataError, RayflError
+from rayfl.files import atomic_write
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
-from rayfl.studies.analysis.analysis import Analysis, WorkUnit
-from rayfl.studies.analysis.opened_run import OpenedRun, open_run
-from rayfl.studies.analysis.picture import save
-from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.analysis.analysis import Analysis, WorkUnit, save
+from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder, open_run
 
 FOLDER = "analyses"
 _MADE_FROM = b"rayfl_analysis"

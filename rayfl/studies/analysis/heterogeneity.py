@@ -14,10 +14,20 @@ from matplotlib.figure import Figure
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run, listed
+from rayfl.studies.analysis.analysis import (
+    COLOURS,
+    Analysis,
+    Open,
+    Row,
+    WorkUnit,
+    by_run,
+    listed,
+    names_of,
+    new_figure,
+    tidy,
+)
 from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.picture import COLOURS, names_of, new_figure, tidy
-from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.analysis.opened_run import RunFolder
 
 QUANTITIES = {
     "gradient_norm": "norm of the gradient",

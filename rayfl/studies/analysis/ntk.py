@@ -17,11 +17,20 @@ from rayfl.data.dataset import Samples
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUnit
+from rayfl.studies.analysis.analysis import (
+    COLOURS,
+    DARK,
+    Analysis,
+    Open,
+    Rounds,
+    Row,
+    WorkUnit,
+    names_of,
+    new_figure,
+    tidy,
+)
 from rayfl.studies.analysis.kernel import MOST, KernelSamples, kappa, unit_rows, update_bounds
-from rayfl.studies.analysis.opened_run import OpenedRun
-from rayfl.studies.analysis.picture import COLOURS, DARK, names_of, new_figure, tidy
-from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
 
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _BOUNDS = -1

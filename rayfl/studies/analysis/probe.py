@@ -21,11 +21,21 @@ from rayfl.engine.initial_model import model_as_built
 from rayfl.errors import ScenarioError
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.models.flat import FlatModel
-from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run, listed
+from rayfl.studies.analysis.analysis import (
+    COLOURS,
+    Analysis,
+    Open,
+    Row,
+    WorkUnit,
+    by_run,
+    listed,
+    marker,
+    names_of,
+    new_figure,
+    tidy,
+)
 from rayfl.studies.analysis.evaluator import chosen_samples
-from rayfl.studies.analysis.opened_run import OpenedRun, as_tensor
-from rayfl.studies.analysis.picture import COLOURS, marker, names_of, new_figure, tidy
-from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder, as_tensor
 from rayfl.tasks.metrics.features import KNN, LinearProbe
 
 AT_ONCE = 256

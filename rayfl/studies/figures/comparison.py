@@ -25,11 +25,11 @@ from rayfl.studies.figures.compared_groups import (
     table_of,
     table_of_runs,
 )
-from rayfl.studies.figures.curves import check_smoothing
 from rayfl.studies.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.studies.figures.quantities import asked
 from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round, check_target
+from rayfl.studies.statistics import check_smoothing
 from rayfl.studies.tables import TablePage
 
 REPR_WIDTH = 200

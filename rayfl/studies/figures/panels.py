@@ -18,7 +18,6 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from rayfl.errors import ScenarioError
 from rayfl.runs.pictures import DRAWING
-from rayfl.studies.figures.curves import Series
 from rayfl.studies.figures.print_style import (
     BAND_ALPHA,
     COLUMN_INCHES,
@@ -29,6 +28,7 @@ from rayfl.studies.figures.print_style import (
     balanced,
 )
 from rayfl.studies.figures.quantities import Quantity
+from rayfl.studies.statistics import Series
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8

@@ -13,16 +13,15 @@ from matplotlib.figure import Figure
 
 import rayfl
 from rayfl.config.registry import nearest
-from rayfl.durable import atomic_write
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.files import atomic_write
 from rayfl.runs.pictures import DRAWING
-from rayfl.studies.figures.curves import check_smoothing, series, smoothed
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.panels import Curve, Panel, draw
 from rayfl.studies.figures.print_style import MOST_LINES, RC, line_style
 from rayfl.studies.figures.quantities import X, asked, default_metric, quantity_of, x_axis
 from rayfl.studies.figures.recorded_run import RecordedRun
-from rayfl.studies.statistics import Band, repetitions
+from rayfl.studies.statistics import Band, check_smoothing, repetitions, series, smoothed
 
 Width = Literal["column", "page"]
 

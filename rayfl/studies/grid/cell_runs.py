@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
 from rayfl.console import log_console
-from rayfl.durable import write_json
 from rayfl.errors import RayflError, ResourceError
+from rayfl.files import write_json
 from rayfl.passwords import without_passwords
 from rayfl.privacy.release_ledger import LEDGER_FILE
 from rayfl.runs.archive import GridPlace, RunArchive

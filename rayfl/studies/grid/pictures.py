@@ -24,10 +24,9 @@ from rich.text import Text
 
 from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
-from rayfl.durable import atomic_write
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ResourceError
-from rayfl.files import reading
+from rayfl.files import atomic_write, reading
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.results import CellRun, FinishedRun

@@ -16,8 +16,8 @@ from rich.console import Console
 
 from rayfl.console import Bold, TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
-from rayfl.durable import atomic_write
 from rayfl.engine.plan.headline import unit_of, words_of
+from rayfl.files import atomic_write
 from rayfl.studies.grid.results import TAIL, CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, Metric, Published
 from rayfl.studies.statistics import Key, paired_difference, summary

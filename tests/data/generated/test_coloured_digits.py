@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfl.data.generated import coloured_digits, handwriting
-from rayfl.data.generated.coloured_digits import INKS
+from rayfl.data.generated import digits, handwriting
+from rayfl.data.generated.digits import INKS
 
 pytestmark = pytest.mark.usefixtures("few_writers")
 
 
 @pytest.mark.parametrize(("classes", "side"), [(10, 32), (100, 32), (200, 64)])
 def test_labels_are_digit_ink_and_paper(generated: Path, classes: int, side: int) -> None:
-    train, test = coloured_digits.generate(generated, 0, classes, side)  # type: ignore[arg-type]
-    written = handwriting.cached(generated, 0, coloured_digits.WRITERS, 10)
+    train, test = digits.generate_coloured(generated, 0, classes, side)  # type: ignore[arg-type]
+    written = handwriting.cached(generated, 0, digits.COLOURED_WRITERS, 10)
     assert train.x.shape == (int((~written.is_test).sum()), side, side, 3)
     assert len(test) == int(written.is_test.sum())
     assert set(train.y.tolist()) == set(range(classes))
@@ -37,7 +37,7 @@ def test_labels_are_digit_ink_and_paper(generated: Path, classes: int, side: int
 
 
 def test_same_seed_same_images_other_seed_other_images(generated: Path) -> None:
-    first, again, other = (coloured_digits.generate(generated, seed, 100, 32)[0] for seed in (0, 0, 1))
+    first, again, other = (digits.generate_coloured(generated, seed, 100, 32)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(np.asarray(first.x), np.asarray(again.x))
     np.testing.assert_array_equal(first.y, again.y)
     assert not np.array_equal(np.asarray(first.x)[:100], np.asarray(other.x)[:100])

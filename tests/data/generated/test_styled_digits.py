@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfl.data.generated import handwriting, styled_digits
-from rayfl.data.generated.styled_digits import DOMAINS
+from rayfl.data.generated import digits, handwriting
+from rayfl.data.generated.digits import DOMAINS
 
 pytestmark = pytest.mark.usefixtures("few_writers")
 
 
 def test_paper_follows_the_domain_and_classes_are_digits(generated: Path) -> None:
-    images, labels, domains = styled_digits.generate(generated, 0, 7, 32)
-    written = handwriting.cached(generated, 0, styled_digits.WRITERS, 7)
+    images, labels, domains = digits.generate_styled(generated, 0, 7, 32)
+    written = handwriting.cached(generated, 0, digits.STYLED_WRITERS, 7)
     np.testing.assert_array_equal(labels, written.labels)
     assert images.shape == (len(labels), 32, 32, 3)
     assert set(labels.tolist()) == set(range(7))
@@ -31,19 +31,19 @@ def test_paper_follows_the_domain_and_classes_are_digits(generated: Path) -> Non
 
 
 def test_same_seed_same_images_other_seed_other_images(generated: Path) -> None:
-    first, again, other = (styled_digits.generate(generated, seed, 7, 32) for seed in (0, 0, 1))
+    first, again, other = (digits.generate_styled(generated, seed, 7, 32) for seed in (0, 0, 1))
     for one, two in zip(first, again, strict=True):
         np.testing.assert_array_equal(one, two)
     assert not np.array_equal(first[0][:100], other[0][:100])
 
 
 def test_chosen_images_are_the_same_as_among_all(generated: Path) -> None:
-    every, numbers = styled_digits.generate(generated, 0, 7, 32), []
+    every, numbers = digits.generate_styled(generated, 0, 7, 32), []
 
     def choose(number: int) -> np.ndarray:
         numbers.append(number)
         return np.array([5, 2, 700])
 
-    for some, all_of_them in zip(styled_digits.generate(generated, 0, 7, 32, choose), every, strict=True):
+    for some, all_of_them in zip(digits.generate_styled(generated, 0, 7, 32, choose), every, strict=True):
         np.testing.assert_array_equal(some, all_of_them[[5, 2, 700]])
     assert numbers == [len(every[1])]

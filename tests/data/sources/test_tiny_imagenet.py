@@ -78,7 +78,7 @@ def test_classes_follow_wnids_and_validation_images_their_annotations(tmp_path: 
 def test_data_from_the_cache_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _write(tmp_path / "data")
     first = _load(tmp_path)
-    monkeypatch.setattr("rayfl.data.formats.image_pixels.Image.open", None)
+    monkeypatch.setattr("rayfl.data.formats.image_files.Image.open", None)
     again = _load(tmp_path)
     np.testing.assert_array_equal(np.asarray(first.train.x), np.asarray(again.train.x))
     assert first.provenance == again.provenance

@@ -14,9 +14,9 @@ from rayfl.engine.plan.run_plan import PlannedSpending
 from rayfl.engine.plan.sample_accesses import PlannedUpdates, participations
 from rayfl.errors import ScenarioError
 from rayfl.local.spending import Mechanism
+from rayfl.privacy.composition import epsilons_by_rdp
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import Access, Accesses, times, with_noise, without_noise
-from rayfl.privacy.samples.rdp import epsilons_by_rdp
 from tests.engine.scenes import run_on_hosts
 from tests.privacy.samples import scene
 from tests.privacy.samples.scene import job, spent_in

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rayfl.local.spending import Mechanism
+from rayfl.privacy.composition import LEAST_SAMPLED_NOISE, epsilons_by_rdp, rdp, rdp_of
 from rayfl.privacy.composition import OPACUS_ORDERS as ORDERS
-from rayfl.privacy.samples.rdp import LEAST_SAMPLED_NOISE, epsilons_by_rdp, rdp, rdp_of
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -42,7 +42,7 @@ def _neither_synced_nor_by_the_clock() -> Iterator[None]:
     On a busy machine a round may take a second, after which status.json would be written between two rounds.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rayfl.durable._sync", lambda path: None)
+        patch.setattr("rayfl.files._sync", lambda path: None)
         patch.setattr("rayfl.runs.status.WRITTEN_EVERY_S", float("inf"))
         yield
 

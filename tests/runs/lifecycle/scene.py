@@ -24,12 +24,12 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.model_files import BestModel
 from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.config.scenario import Scenario
-from rayfl.durable import write_json
 from rayfl.engine.backend import Session
 from rayfl.engine.events import RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import MemoryStore, StateStore
+from rayfl.files import write_json
 from rayfl.models.flat import FlatModel
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.preparation import prepare

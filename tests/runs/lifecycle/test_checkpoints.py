@@ -86,7 +86,7 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(
 ) -> None:
     synced: list[Path] = []
     with monkeypatch.context() as patch:
-        patch.setattr("rayfl.durable._sync", synced.append)
+        patch.setattr("rayfl.files._sync", synced.append)
         run.add(1)
     temporary = [path for path in synced if path.name.startswith(".")]
     assert len(temporary) == 2  # a state and a manifest

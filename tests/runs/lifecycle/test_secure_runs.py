@@ -20,9 +20,8 @@ import rayfl
 from rayfl.backends.inline import InlineBackend, _InlineWorker
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.errors import ResourceError
-from rayfl.privacy.composition import LATTICE_ORDERS
+from rayfl.privacy.composition import LATTICE_ORDERS, orders_of
 from rayfl.privacy.release_ledger import ChargedRound, ReleaseLedger
-from rayfl.privacy.samples.rdp import orders_of
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import mark_lost
 from tests.algorithms.scene import SIZES

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.figures.curves import series
-from rayfl.studies.statistics import Key
+from rayfl.studies.statistics import Key, series
 
 X = np.array([1.0, 2.0, 4.0])
 VALUES = np.random.default_rng(0).random((5, 3))

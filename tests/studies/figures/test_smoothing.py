@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.figures.curves import check_smoothing, smoothed
+from rayfl.studies.statistics import check_smoothing, smoothed
 
 
 def test_smoothing_averages_a_centred_window_within_a_phase() -> None:

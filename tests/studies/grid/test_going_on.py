@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rayfl.durable import write_json
 from rayfl.engine.events import Event, RoundDone
+from rayfl.files import write_json
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import Status
 from rayfl.studies.grid.cell_runs import BEGUN, LOG, run_cell

@@ -1,11 +1,16 @@
-"""Generated colour images as stand-ins for photographs: handwritten digits with ink and paper of many colours.
+"""Generated colour images as stand-ins: digits in many colours for photographs, and in four styles for PACS.
 
-Up to 200 classes: class = (digit * 10 + colour of the ink) * 2 + (paper dark or light). A data set with fewer classes
-uses the digit, or digit and ink; the remaining attributes vary at random.
+Colours, up to 200 classes: class = (digit * 10 + colour of the ink) * 2 + (paper dark or light). A data set with fewer
+classes uses the digit, or digit and ink; the remaining attributes vary at random.
+
+Styles, the domains: photos are coloured ink on dark paper, paintings coloured ink on paper of another colour, cartoons
+black ink on bright paper, sketches dark grey ink on white. The class is the digit, so a class differs between domains
+only in colours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +21,7 @@ from rayfl.data.generated import handwriting
 from rayfl.streams import stream
 
 DIGITS = 10
-WRITERS = 100
+COLOURED_WRITERS = 100
 MARGIN = 2
 
 INKS = np.array(
@@ -36,7 +41,7 @@ INKS = np.array(
 """Red, green, blue of the ten inks."""
 
 
-def generate(
+def generate_coloured(
     cache_dir: Path, seed: int, classes: Literal[10, 100, 200], side: Literal[32, 64]
 ) -> tuple[Samples, Samples]:
     """Training and test samples: x [n, side, side, 3] uint8, y [n] int64.
@@ -47,8 +52,8 @@ def generate(
     Raises:
         DataError: The cache folder cannot be written to.
     """
-    written = handwriting.cached(cache_dir, seed, WRITERS, DIGITS)
-    rng = stream(seed, "generate", WRITERS)
+    written = handwriting.cached(cache_dir, seed, COLOURED_WRITERS, DIGITS)
+    rng = stream(seed, "generate", COLOURED_WRITERS)
     n = len(written)
     ink, dark = rng.integers(len(INKS), size=n), rng.integers(2, size=n)
     # Dark paper is below 56 in every channel and light paper from 200 up: every ink is legible on both.
@@ -84,3 +89,43 @@ def _painted(images: np.ndarray, paper: np.ndarray, ink: np.ndarray, side: int) 
     pixels = (paper + (ink - paper) * darkness // 255).astype(np.uint8)
     scale = side // pixels.shape[1]
     return pixels.repeat(scale, axis=1).repeat(scale, axis=2)
+
+
+STYLED_WRITERS = 60
+DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def generate_styled(
+    cache_dir: Path, seed: int, classes: int, side: int, choose: Callable[[int], np.ndarray] = np.arange
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images [n, side, side, 3] uint8, their digits [n] int64 and domains [n] int64, indices into `DOMAINS`.
+
+    Args:
+        classes: Number of digits, starting at 0.
+        side: A multiple of 32.
+        choose: Maps the number of images to the indices to return; all by default.
+
+    Raises:
+        DataError: The cache folder cannot be written to.
+    """
+    written = handwriting.cached(cache_dir, seed, STYLED_WRITERS, classes)
+    rng = stream(seed, "generate", STYLED_WRITERS)
+    n = len(written)
+    domain = rng.integers(len(DOMAINS), size=n)
+    first = rng.integers(len(INKS), size=n)
+    second = (first + rng.integers(1, len(INKS), size=n)) % len(INKS)
+    noise = rng.integers(-20, 21, (n, 3))
+    bright, dim = 255 - (255 - INKS) // 3, INKS // 4
+    grey = np.repeat(rng.integers(0, 80, (n, 1)), 3, axis=1)
+    ink = _of_domain(domain, INKS[first], np.zeros((n, 3), int), INKS[first], grey)
+    paper = _of_domain(domain, bright[second], bright[first], dim[second], np.full((n, 3), 255))
+    ink, paper = (np.clip(colour + noise * (domain != 3)[:, None], 0, 255) for colour in (ink, paper))
+    chosen = choose(n)
+    images = painted(written.images[chosen], paper[chosen], ink[chosen], side)
+    return images, written.labels[chosen], domain[chosen]
+
+
+def _of_domain(domain: np.ndarray, *colours: np.ndarray) -> np.ndarray:
+    """[n, 3]: selects the colour of each image by its domain."""
+    chosen: np.ndarray = np.stack(colours)[domain, np.arange(len(domain))]
+    return chosen
