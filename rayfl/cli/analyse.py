@@ -79,7 +79,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     from rayfl.remote_folder import local
     from rayfl.studies.analysis.analysis import ANALYSES, Analysis
     from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
-    from rayfl.studies.analysis.opened_run import RunFolder
+    from rayfl.studies.analysis.run_folder import RunFolder
 
     for text in options.runs:
         if "://" in text.partition("=")[0]:

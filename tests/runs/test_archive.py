@@ -15,7 +15,7 @@ import pytest
 import rayfl
 from rayfl.errors import ResourceError
 from rayfl.runs.archive import EarlierFormatError, GridPlace, RunArchive
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.figures.page.report import write_report
 from rayfl.studies.grid.cell_runs import run_cell
 from rayfl.studies.grid.results import FinishedRun
@@ -90,7 +90,7 @@ def test_a_damaged_environment_is_of_no_format(result: rayfl.Result, tmp_path: P
 
 
 def test_readers_of_records_load_no_pytorch() -> None:
-    readers = "rayfl.runs.archive, rayfl.studies.grid.archive, rayfl.studies.analysis.opened_run"
+    readers = "rayfl.runs.archive, rayfl.studies.grid.archive, rayfl.studies.analysis.run_folder"
     pages = "rayfl.studies.figures.comparison, rayfl.studies.figures.page.report"
     program = f"import sys, {readers}, {pages}; assert 'torch' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -41,7 +41,7 @@ from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.resolution import resolve
 from rayfl.runs.status import read_status
 from rayfl.runs.weight_sources import from_file
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.figures.comparison import version_notes
 from rayfl.studies.figures.recorded_run import read_run
 from rayfl.studies.grid.results import FinishedRun

@@ -19,7 +19,8 @@ from rayfl.engine.plan.headline import Headline
 from rayfl.files import atomic_write
 from rayfl.runs.curves import PHASE_COLOURS
 from rayfl.runs.pictures import DRAWING, caption_provenance
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun
+from rayfl.studies.analysis.run_folder import RunFolder
 
 BLUE, ORANGE, GREEN, PURPLE = "#2166ac", "#b35806", "#1b7837", "#762a83"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#c51b7d", "#4d4d4d", "#01665e", "#8c510a")

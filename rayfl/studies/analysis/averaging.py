@@ -31,8 +31,9 @@ from rayfl.studies.analysis.analysis import (
     tidy,
 )
 from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.replay import OfRounds, ReplayedRound
+from rayfl.studies.analysis.run_folder import RunFolder
 
 
 class Gains(OfRounds):

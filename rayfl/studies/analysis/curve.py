@@ -32,7 +32,7 @@ from rayfl.studies.analysis.analysis import (
     new_figure,
     tidy,
 )
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 
 CUBIC = 4
 """Number of different switches that a cubic requires."""

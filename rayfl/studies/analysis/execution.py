@@ -24,7 +24,8 @@ from rayfl.errors import DataError, RayflError
 from rayfl.files import atomic_write
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
 from rayfl.studies.analysis.analysis import Analysis, WorkUnit, save
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder, open_run
+from rayfl.studies.analysis.opened_run import OpenedRun, open_run
+from rayfl.studies.analysis.run_folder import RunFolder
 
 FOLDER = "analyses"
 _MADE_FROM = b"rayfl_analysis"

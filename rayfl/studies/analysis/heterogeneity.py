@@ -27,7 +27,7 @@ from rayfl.studies.analysis.analysis import (
     tidy,
 )
 from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 
 QUANTITIES = {
     "gradient_norm": "norm of the gradient",

@@ -22,8 +22,9 @@ from rayfl.models.tensors import Slot
 from rayfl.streams import stream
 from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, listed, names_of, new_figure
 from rayfl.studies.analysis.directions import Plane, filter_normalised, plane_of_trajectory, plane_through
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.replay import evaluator_of
+from rayfl.studies.analysis.run_folder import RunFolder
 
 _REACH = 0.75
 """Range of the picture to either side in a plane through several models, as a share of their extent."""

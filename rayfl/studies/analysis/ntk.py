@@ -30,7 +30,8 @@ from rayfl.studies.analysis.analysis import (
     tidy,
 )
 from rayfl.studies.analysis.kernel import MOST, KernelSamples, kappa, unit_rows, update_bounds
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun
+from rayfl.studies.analysis.run_folder import RunFolder
 
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _BOUNDS = -1

@@ -35,7 +35,8 @@ from rayfl.studies.analysis.analysis import (
     tidy,
 )
 from rayfl.studies.analysis.evaluator import chosen_samples
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder, as_tensor
+from rayfl.studies.analysis.opened_run import OpenedRun, as_tensor
+from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.tasks.metrics.features import KNN, LinearProbe
 
 AT_ONCE = 256

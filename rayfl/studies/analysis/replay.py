@@ -30,7 +30,8 @@ from rayfl.local.draws import typical
 from rayfl.local.steps import update_steps
 from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUnit
 from rayfl.studies.analysis.evaluator import Evaluator
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder
+from rayfl.studies.analysis.opened_run import OpenedRun
+from rayfl.studies.analysis.run_folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.studies.analysis import scene
 
 

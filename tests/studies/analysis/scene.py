@@ -12,7 +12,8 @@ from rich.console import Console
 
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis
 from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
-from rayfl.studies.analysis.opened_run import OpenedRun, RunFolder, open_run
+from rayfl.studies.analysis.opened_run import OpenedRun, open_run
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks import scene
 
 KEEP = {"name": "periodic_model", "every": 1}

@@ -10,8 +10,8 @@ import pytest
 
 from rayfl.__main__ import main
 from rayfl.errors import DataError
-from rayfl.studies.analysis.opened_run import RunFolder
 from rayfl.studies.analysis.replay import Replay, ReplayedRound
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.studies.analysis.scene import analysed
 
 

@@ -10,7 +10,7 @@ import pytest
 from rayfl.errors import ScenarioError
 from rayfl.runs.archive import RunArchive
 from rayfl.studies.analysis.curve import first_reaching, switch_of
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import SIZES
 from tests.studies.analysis.scene import analysed, build
 

@@ -10,7 +10,7 @@ import pytest
 from rayfl.errors import ScenarioError
 from rayfl.models.tensors import Slot
 from rayfl.studies.analysis.directions import filter_normalised, plane_of_trajectory, plane_through
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import people
 from tests.studies.analysis.by_hand import forward, tensors
 from tests.studies.analysis.scene import analysed, build, opened

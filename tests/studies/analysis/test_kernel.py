@@ -9,7 +9,7 @@ import pytest
 
 from rayfl.errors import ScenarioError
 from rayfl.studies.analysis.kernel import arc_cosine, kappa, unit_rows
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import people
 from tests.studies.analysis.by_hand import tensors
 from tests.studies.analysis.scene import analysed, build, opened

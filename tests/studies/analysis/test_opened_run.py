@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from rayfl.config.section import Named
 from rayfl.errors import DataError
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks.scene import PLAIN, RELAY
 from tests.privacy.samples.scene import dp
 from tests.studies.analysis.scene import KEEP, analysed, finished, opened

@@ -9,7 +9,7 @@ import pytest
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.errors import DataError, ScenarioError
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import people
 from tests.studies.analysis.by_hand import tensors
 from tests.studies.analysis.scene import analysed, build, finished, opened

@@ -12,8 +12,8 @@ import safetensors.torch
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DataError, RayflError, ScenarioError
-from rayfl.studies.analysis.opened_run import RunFolder
 from rayfl.studies.analysis.replay import Replay, replayable_rounds
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks.scene import LOCAL, PLAIN, tables
 from tests.privacy.clients.scenes import UNIFORM, central
 from tests.studies.analysis.scene import copied, finished, opened

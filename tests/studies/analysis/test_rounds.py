@@ -9,8 +9,8 @@ import pytest
 
 from rayfl.runs.archive import RunArchive
 from rayfl.studies.analysis.convex import descend
-from rayfl.studies.analysis.opened_run import RunFolder
 from rayfl.studies.analysis.replay import Replay
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import people
 from tests.studies.analysis.by_hand import forward
 from tests.studies.analysis.scene import analysed, opened

@@ -9,7 +9,7 @@ import pytest
 
 from rayfl.errors import ScenarioError
 from rayfl.studies.analysis.kernel import KernelSamples, arc_cosine, unit_rows, update_bounds
-from rayfl.studies.analysis.opened_run import RunFolder
+from rayfl.studies.analysis.run_folder import RunFolder
 from tests.studies.analysis.scene import analysed, build
 
 RIDGE, DELTA = 0.3, 0.1
