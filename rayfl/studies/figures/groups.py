@@ -14,7 +14,7 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.errors import DataError, ScenarioError
 from rayfl.runs.archive import RunArchive
 from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, is_grid, read_grid, read_run
-from rayfl.studies.grid.cells import leaves
+from rayfl.studies.grid.differences import leaves
 
 _NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed")
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rayfl.config.loader import Overrides
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario, Start
-from rayfl.config.validation import written_path
 from rayfl.errors import DataError, ResourceError, ScenarioError
 from rayfl.files import check_regular, read_json_object, reading
 from rayfl.runs.archive import RunArchive
@@ -21,48 +20,12 @@ from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of, with_starts
 from rayfl.runs.status import MODEL
 from rayfl.studies.grid.archive import STARTS
+from rayfl.studies.grid.differences import differences
 from rayfl.studies.grid.results import FinishedRun
 from rayfl.studies.grid.schema import Grid, Place, with_place
 
 if TYPE_CHECKING:
     from rayfl.runs.preparation import Prepared
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], named: int = 5) -> str:
-    """Returns a line for each of the first keys whose values differ, and the number of further ones.
-
-    Args:
-        before: The tables of a scenario.
-        now: The tables of another.
-        named: The number of keys to list.
-    """
-    old, new = (dict(leaves(tables)) for tables in (before, now))
-    keys = [key for key in old | new if old.get(key) != new.get(key) and key.partition(".")[0] not in CHANGES_NO_RESULT]
-    lines = [
-        f"  {_written(before, now, key)}: {old.get(key, 'not given')!r} before, {new.get(key, 'not given')!r} now"
-        for key in keys[:named]
-    ]
-    return "\n".join([*lines, *([f"  and {len(keys) - named} more"] if len(keys) > named else [])])
-
-
-def _written(before: Mapping[str, Any], now: Mapping[str, Any], key: str) -> str:
-    """The key as errors write it: by the name of the phase if both scenarios have it there, else by its index."""
-    path = tuple(int(part) if part.isdecimal() else part for part in key.split("."))
-    one, other = written_path(before, path), written_path(now, path)
-    return one if one == other else key
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(key path, value) of everything in nested tables and lists of tables."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from leaves(inner, f"{path}.{key}" if path else key)
-    elif isinstance(value, list) and value and all(isinstance(inner, Mapping) for inner in value):
-        for index, inner in enumerate(value):
-            yield from leaves(inner, f"{path}.{index}")
-    else:
-        yield path, value
-
 
 MARKER = "finished.json"
 
