@@ -12,6 +12,8 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.tasks.task import Task
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
     from torch import nn
 
@@ -241,6 +243,11 @@ class Orchestra(SelfSupervised):
         told = head.rotation(batch.module(rotated))
         self._remember(batch.client, targets)
         return cross_entropy(told, turns.to(told.device)) - (clusters * likelihoods).sum(dim=1).mean()
+
+    def symbolic_state(self, network: nn.Module) -> Mapping[str, torch.Tensor]:
+        head = self.head_of(network)
+        assert head is not None
+        return {"memory": head.centroids.new_ones(self.memory, head.centroids.shape[1])}
 
     def _remember(self, client: ClientContext, targets: torch.Tensor) -> None:
         import torch

@@ -154,6 +154,10 @@ class Task(Component, ABC):
         """Declares a client's state for its objective between exchanges, such as a queue, with its scope."""
         return {}
 
+    def symbolic_state(self, network: nn.Module) -> Mapping[str, torch.Tensor]:
+        """Returns what training leaves in `client_state`, with any values; an algorithm that reads it is planned so."""
+        return {}
+
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
         """Converts outputs to the form that torchmetrics expects: probabilities, or values."""
         return outputs
