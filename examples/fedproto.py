@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat
 
-from rayfl import ScenarioError
 from rayfl.algorithms import (
     Algorithm,
     Answer,
     Declaration,
     Exchange,
-    Messages,
     Requirement,
     Round,
     RoundContext,
@@ -41,18 +39,13 @@ class FedProto(Algorithm):
     Attributes:
         head: The layer that reads the features.
         weight: lambda; 1 in the paper's table 1.
-        shape: [classes, d], the shape of the head's weight. Needed with [participation], whose clock plans the traffic
-            before the first round.
     """
 
     head: str
     weight: NonNegativeFloat = 1.0
-    shape: tuple[PositiveInt, PositiveInt] | None = None
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         shape = server.tensor(f"{self.head}.weight").shape  # [classes, d]
-        if self.shape is not None and self.shape != shape:
-            raise ScenarioError(f"shape {list(self.shape)} is not that of '{self.head}.weight', {list(shape)}")
         prototypes, known = server.get("prototypes", np.zeros(shape)), server.get("known", np.zeros(shape[0]))
         size = prototypes.size + known.size
         send = server.model, prototypes.ravel().astype(np.float32), known.astype(np.float32)
@@ -61,12 +54,6 @@ class FedProto(Algorithm):
         seen = count > 0  # a class without samples in this round keeps its prototype
         server.keep("prototypes", np.where(seen[:, None], summed / np.maximum(count, 1)[:, None], prototypes))
         server.keep("known", np.maximum(known, seen))
-
-    def messages(self) -> Messages:
-        if self.shape is None:
-            raise ScenarioError("[participation] needs the shape of the prototypes; set shape = [classes, d]")
-        classes, width = self.shape
-        return [((classes * width + classes,), (classes * width + classes,))]
 
     def client_update(
         self, client: ClientContext, model: torch.Tensor, prototypes: torch.Tensor, known: torch.Tensor

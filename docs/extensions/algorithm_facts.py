@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
@@ -13,8 +14,13 @@ from rayfl.algorithms import algorithms
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.construction import PRESETS, build_algorithm
 from rayfl.config.scenario import Scenario
-from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
+from rayfl.engine.plan.symbolic_rounds import with_traces
 from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 
 Table = Mapping[str, Any]
@@ -55,10 +61,29 @@ def built(name: str) -> Algorithm:
     return build_algorithm(scenario(name, {}, COHORT, {}).phases[0])
 
 
+def traced(plans: Sequence[PhasePlan]) -> list[PhasePlan]:
+    """Returns phases with the traces of their rounds on a small network."""
+    run, model = network()
+    return with_traces(plans, [model] * len(plans), [run.result] * len(plans))
+
+
+@cache
+def network() -> tuple[RunPlan, FlatModel]:
+    """Prepares a network and its data."""
+    return prepare(scenario("fedavg", {}, COHORT, {}), Path("no-data-here"))
+
+
+def exchanges(name: str) -> int:
+    """Returns the number of exchanges of a round of the algorithm with its default options."""
+    (plan,) = traced(check_scenario(resolve(scenario(name, {}, COHORT, {}))))
+    return len(plan.asked)
+
+
 def refusal(name: str, options: Table, phase: Table, top: Table) -> str:
     """Returns why rayfl rejects the scenario; empty if it accepts it."""
     try:
-        check_scenario(resolve(scenario(name, options, phase, top)))
+        checked = resolve(scenario(name, options, phase, top))
+        check_rounds(checked, traced(check_scenario(checked)))
     except ScenarioError as error:
         return str(error)
     return ""

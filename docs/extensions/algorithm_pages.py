@@ -93,7 +93,7 @@ def _state(name: str) -> str:
     facts = {
         "Clients keep": _kept(clients),
         "The server keeps": _kept(server),
-        "Exchanges of a round": str(type(algorithm).exchanges),
+        "Exchanges of a round": str(algorithm_facts.exchanges(name)),
         "Evaluated model": f"`{type(algorithm).default_eval_model}`, unless {{key}}`phases.N.eval_model` names another",
         "Names for `report`": ", ".join(f"`{report}`" for report in ("step", "divergence", *type(algorithm).reports)),
     }

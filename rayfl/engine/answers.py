@@ -95,7 +95,7 @@ class AnswersOfHost:
         return self._reduction.result(), self._report.result()
 
     def _check(self, client: ClientContext, answer: Answer) -> None:
-        check_lengths(answer, self._plan.algorithm.sent_vectors, self._model)
+        check_lengths(answer, self._plan.sent_vectors, self._model)
 
     def _diagnose(self, client: ClientContext, answer: Answer) -> None:
         add_diagnostics(self._plan, client, answer, self._send, not self._exchange.each)
@@ -232,7 +232,7 @@ def add_diagnostics(
 def apply_transforms(plan: PhasePlan, client: ClientContext, answer: Answer) -> tuple[int, int]:
     """Applies the phase's transforms to an answer, in place; returns the values and bits that they save."""
     saved_values = saved_bits = 0
-    for name in plan.algorithm.sent_vectors if plan.transforms else ():
+    for name in plan.sent_vectors if plan.transforms else ():
         vectors = answer.values if name in answer.values else answer.sums
         if name not in vectors:
             continue

@@ -16,6 +16,7 @@ from rayfl.algorithms.wrappers import followed_by_training
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.trace import exchange_error
 from rayfl.engine.reduction import HostAnswers, counted_from, of_largest, reduce_discounted, reduce_hosts
 from rayfl.errors import DivergenceError, RayflError
 from rayfl.interruption import is_of_user_code
@@ -77,7 +78,7 @@ class ServerRound:
             reports=frozenset(plan.settings.report),
             clip_norm=bound_of(self._hiding, state) if self._hiding else None,
         )
-        if plan.algorithm.reads_first_model() and "first_model" not in state.state:
+        if plan.reads_first_model and "first_model" not in state.state:
             state.keep("first_model", state.model.copy())
         self._before = plan.evaluated.before_round(state)
         with _errors_of(plan):
@@ -178,19 +179,10 @@ class ServerRound:
         return following
 
     def _check(self, following: Exchange | None) -> None:
-        """Checks an exchange against the declared ones, all of which the scheduler submits before it sees any."""
-        plan, received = self._plan, self._received
-        if (following is not None) != (received < len(plan.asked)):
-            declared = len(plan.algorithm.asks())
-            raise RayflError(
-                f"algorithm {_name(plan)}: a round must yield {declared} exchanges (its `exchanges`), but this one "
-                f"yields {'more' if following else f'only {received}'}"
-            )
-        if following is not None and following.at != plan.asked[received]:
-            raise RayflError(
-                f"algorithm {_name(plan)}: exchange {received} has at='{following.at}', but `asks()` returns "
-                f"'{plan.asked[received]}' for it"
-            )
+        """Checks an exchange against the planned ones, all of which the scheduler submits before it sees any."""
+        plan, at = self._plan, following.at if following else None
+        if error := exchange_error(plan.asked, self._received, at, len(plan.own_exchanges)):
+            raise RayflError(f"algorithm {_name(plan)}: {error}")
 
     def _finish(self) -> None:
         state, plan = self.state, self._plan

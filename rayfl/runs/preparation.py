@@ -29,8 +29,9 @@ from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buf
 from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sample_privacy import plan_sample_privacy
-from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
 from rayfl.engine.plan.slices import cut, draw_bank, draw_test_samples
+from rayfl.engine.plan.symbolic_rounds import with_traces
 from rayfl.engine.plan.workload import InitialModel, Workload
 from rayfl.errors import DataError
 from rayfl.models.feature_layer import head_of
@@ -154,6 +155,8 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tup
     store = draw_bank(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
     workloads, models = _built(scenario, store)
+    plans = with_traces(plans, models, workloads)
+    check_rounds(scenario, plans)
     check_requirements(scenario, plans, [model.module for model in models], workloads)
     if scenario.start is None:  # otherwise once its weights are known
         check_discrete_buffers(scenario, plans, workloads)
@@ -164,7 +167,9 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tup
     simulated = scenario.participation
     plans = [
         plan.with_facts(
-            population=workload.population, messages=planned_messages(plan, model, workload) if simulated else ()
+            population=workload.population,
+            messages=planned_messages(plan, model, workload) if simulated else (),
+            first_messages=planned_messages(plan, model, workload, first_round=True) if simulated else (),
         )
         for plan, model, workload in parts
     ]

@@ -43,7 +43,6 @@ def seen(algorithm: Any, rule: str, setting: Setting = PLAIN) -> np.ndarray:
     """Runs the algorithm and records its clients; returns the model that rayfl evaluates in the end."""
     key = f"{algorithm} {rule} {setting}"
     if key not in KNOWN:
-        SEEN.clear()
         KNOWN[key] = _run(algorithm, rule, setting), list(SEEN)
     model, SEEN[:] = KNOWN[key]
     return model
@@ -53,6 +52,7 @@ def _run(algorithm: Any, rule: str, setting: Setting) -> np.ndarray:
     named = {"name": algorithm} if isinstance(algorithm, str) else algorithm
     watched = named | {"penalties": [f"{__name__}:Recording"]}
     job, _ = prepared(watched, setting, {"eval_model": rule})
+    SEEN.clear()  # of the trace
     vector, events = run_on_hosts(job, 2)
     assert len([event for event in events if isinstance(event, RoundDone)]) == setting.rounds
     return vector.astype(np.float64)

@@ -76,10 +76,9 @@ def test_hosts_do_not_matter_and_prototypes_alone_are_sent() -> None:
     assert first.traffic.up_values == 3 * (CLASSES * SECOND + CLASSES)
 
 
-def test_the_virtual_clock_plans_with_the_declared_shape_of_the_prototypes() -> None:
+def test_the_virtual_clock_plans_with_the_prototypes() -> None:
     devices = {"down_bytes_per_s": 8.0, "up_bytes_per_s": 2.0}
-    algorithm = FEDPROTO | {"shape": [CLASSES, SECOND]}
-    job, _ = prepared(algorithm, PLAIN, participation=devices)
+    job, _ = prepared(FEDPROTO, PLAIN, participation=devices)
     with_devices, events = run_on_hosts(job, 2)
     assert (with_devices == run_on_hosts(prepared(FEDPROTO, PLAIN)[0], 2)[0]).all()
     values = CLASSES * SECOND + CLASSES
@@ -87,15 +86,6 @@ def test_the_virtual_clock_plans_with_the_declared_shape_of_the_prototypes() -> 
     assert [each and each.seconds for each in simulated] == pytest.approx(
         [(rounds + 1) * 4 * values * (1 / 8 + 1 / 2) for rounds in range(PLAIN.rounds)]
     )
-
-
-def test_a_missing_or_wrong_shape_is_an_error_with_a_virtual_clock() -> None:
-    devices = {"down_bytes_per_s": 8.0}
-    with pytest.raises(ScenarioError, match=r"^phases.federated.algorithm: \[participation\] needs the shape of the"):
-        prepared(FEDPROTO, PLAIN, participation=devices)
-    job, _ = prepared(FEDPROTO | {"shape": [CLASSES, SECOND + 1]}, PLAIN, participation=devices)
-    with pytest.raises(RayflError, match=r"shape \[3, 6\] is not that of 'read_out.weight', \[3, 5\]"):
-        run_on_hosts(job, 1)
 
 
 def test_server_state_of_any_shape_survives_a_snapshot() -> None:

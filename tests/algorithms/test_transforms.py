@@ -136,9 +136,9 @@ def test_without_error_feedback_a_client_keeps_nothing(bench: Bench) -> None:
 @pytest.mark.parametrize("feedback", [True, False])
 def test_the_server_averages_what_is_sent_and_clients_make_up_for_the_rest(feedback: bool) -> None:
     """A whole run, recomputed from what clients were seen to receive and to train."""
-    SEEN.clear()
     top_k = {"name": "top_k", "share": 0.25, "error_feedback": feedback}
     job, _ = prepared(RECORDING, PLAIN, {"transforms": [top_k]})
+    SEEN.clear()  # of the trace
     vector, _ = run_on_hosts(job, 2)
     kept, residuals = math.ceil(0.25 * NUM_PARAMS), dict[int, np.ndarray]()
     w = job.result.initial.vector.astype(np.float64)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -12,8 +14,12 @@ from rayfl.algorithms import algorithms
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.config import load_scenario
-from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
+from rayfl.engine.plan.symbolic_rounds import with_traces
 from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
+from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 from rayfl.tasks.supervised import Classification
 from tests.contracts.places import PHASE, TABLES
@@ -273,7 +279,15 @@ def overrides(text: str) -> list[str]:
 
 def checked(text: str, algorithm: str = "fedavg") -> None:
     phases = [{**PHASE, "algorithm": algorithm}, *([{"name": "q"}] if "BOTH" in text else [])]
-    check_scenario(resolve(load_scenario({**TABLES, "phases": phases}, overrides(text))))
+    scenario = resolve(load_scenario({**TABLES, "phases": phases}, overrides(text)))
+    plans, (run, model) = check_scenario(scenario), network()
+    check_rounds(scenario, with_traces(plans, [model] * len(plans), [run.result] * len(plans)))
+
+
+@cache
+def network() -> tuple[RunPlan, FlatModel]:
+    """A network on which rounds are traced."""
+    return prepare(load_scenario({**TABLES, "model": "lenet5"}), Path())
 
 
 def refusal(text: str, algorithm: str = "fedavg") -> str:

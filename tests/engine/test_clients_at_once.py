@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS, most_hosts
@@ -22,7 +24,6 @@ from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.engine.plan.workload import Population
 from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
@@ -30,6 +31,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.queries import DataView, Gradient, Loss
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining
 from rayfl.models.network import Network
+from rayfl.runs.preparation import prepare
 from tests.engine.scenes import FEDERATED, prepared, run_on_hosts, tables, without_clock
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench
@@ -111,6 +113,9 @@ class Curvature:
 
 class Bending(FedAvg):
     """Asks for it."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return ()
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         yield Curvature(model)  # type: ignore[misc]
@@ -217,10 +222,10 @@ def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> No
     def scenario(hosts: int, algorithm: str) -> Scenario:
         return Scenario.from_tables(tables(phases=[FEDERATED | {"algorithm": algorithm}], resources={"hosts": hosts}))
 
-    check_scenario(scenario(BUCKETS, "scaffold"))
-    check_scenario(scenario(BUCKETS + 1, "fedavg"))
+    prepare(scenario(BUCKETS, "scaffold"), Path())
+    prepare(scenario(BUCKETS + 1, "fedavg"), Path())
     with pytest.raises(ScenarioError, match=r"^resources\.hosts: 65 is too many .*; set resources\.hosts=64$"):
-        check_scenario(scenario(BUCKETS + 1, "scaffold"))
+        prepare(scenario(BUCKETS + 1, "scaffold"), Path())
     hosts: Any = [None] * (BUCKETS + 1)
     server: Any = None
     with pytest.raises(ResourceError, match=r"^65 workers are too many: .* at most 64; set resources\.hosts=64$"):

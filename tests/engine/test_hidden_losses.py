@@ -10,6 +10,7 @@ import torch
 
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.engine.events import RoundDone
 from rayfl.engine.plan.run_plan import RunPlan
@@ -27,6 +28,9 @@ READING = f"{__name__}:Reading"
 
 class Reading(FedAvg):
     """Answers with its clients' training losses."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest(),)
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         answer = yield from super().client_update(client, model)

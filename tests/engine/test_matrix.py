@@ -20,12 +20,16 @@ from rayfl.algorithms import algorithms
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plan.cohort import cohort_of
+from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
+from rayfl.engine.plan.symbolic_rounds import trace_phase
+from rayfl.engine.plan.trace import Trace
 from rayfl.engine.schedules.schedule import schedules
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
+from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
 from rayfl.runs.preparation import prepare
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, linear, mean, sizes
@@ -155,12 +159,32 @@ def _refusal(*values: Any) -> str | None:
     case = dict(zip(NAMES, values, strict=True))
     try:
         scenario = scenario_of(case)
-        check_scenario(scenario)
+        plans = check_scenario(scenario)
         if case["algorithm"] in SCENES:
             prepare(scenario, NO_DATA)
+        else:
+            key = case["algorithm"], case["schedule"], case["privacy"]
+            TRACES[key] = TRACES.get(key) or _trace(plans[0])
+            check_rounds(scenario, [plans[0].with_facts(trace=TRACES[key])])
     except ScenarioError as error:
         return str(error)
     return None
+
+
+TRACES: dict[tuple[str, str, str], Trace] = {}
+"""By algorithm, schedule and privacy: nothing else changes what rounds exchange."""
+
+
+def _trace(plan: PhasePlan) -> Trace:
+    run, model = network()
+    return trace_phase(plan, model, run.result)
+
+
+@cache
+def network() -> tuple[RunPlan, FlatModel]:
+    """A network on which rounds are traced."""
+    usual = {factor: values[0] for factor, values in FACTORS.items()}
+    return prepare(scenario_of(usual), NO_DATA)
 
 
 def refusal_of(case: Case) -> str | None:

@@ -102,9 +102,7 @@ class First:
 
 
 def test_transforms_leave_buffers_alone_and_save_what_is_not_sent() -> None:
-    made: Any = SimpleNamespace(
-        transforms=[First()], algorithm=SimpleNamespace(sent_vectors=("delta", "control", "missing"))
-    )
+    made: Any = SimpleNamespace(transforms=[First()], sent_vectors=("delta", "control", "missing"))
     answer = Answer(delta=torch.arange(1.0, 7.0), sums={"control": torch.arange(1.0, 5.0), "loss": torch.ones(1)})
     saved = apply_transforms(made, CLIENT, answer)
     assert answer.values["delta"].tolist() == [1.0, 0.0, 0.0, 0.0, 5.0, 6.0]

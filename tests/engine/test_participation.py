@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rayfl.algorithms import Exchange, FedAvg, Round, RoundContext, ServerState, algorithms
+from rayfl.algorithms import Exchange, FedAvg, Messages, Round, RoundContext, ServerState, algorithms
 from rayfl.engine.events import RoundDone
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.tensors import split
 from rayfl.streams import client_stream
 from tests.algorithms.scene import FOUR_ROUNDS, OF_ANY_SCENE, PARTIAL, SEED, SIZES, prepared, supported
@@ -37,11 +37,26 @@ RELAY = {"schedule": "relay", "cohort": 5, "rounds": 3}
 
 
 class Talkative(FedAvg):
-    """Sends more than it declares."""
+    """Sends more in the third round than in those that are traced."""
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        answers = yield Exchange(self.client_update, server.model, up=("model", 7))
+        more = 7 if context.round_in_phase == 3 else 0
+        answers = yield Exchange(self.client_update, server.model, up=("model", more))
         self.apply(server, answers.mean("delta"))
+
+
+class Understated(Talkative):
+    """Declares less than it sends."""
+
+    def messages(self) -> Messages:
+        return [(("model",), ("params", 1))]
+
+
+class Declaring(Talkative):
+    """Declares more than it sends."""
+
+    def messages(self) -> Messages:
+        return [(("model",), ("model", 3))]
 
 
 def job_of(algorithm: Any = "fedavg", phase: Any = None, **participation: Any) -> RunPlan:
@@ -261,5 +276,12 @@ def test_local_and_central_phases_move_nothing_and_the_server_takes_no_time() ->
 
 def test_a_round_that_moves_something_else_than_planned_ends_the_run() -> None:
     job, _ = prepared("tests.engine.test_participation:Talkative", FOUR_ROUNDS, {}, participation={"dropout": 0.1})
-    with pytest.raises(RayflError, match=r"round 1 moved \d+ bytes up for 3 client updates, but the virtual clock of"):
+    with pytest.raises(RayflError, match=r"round 3 moved \d+ bytes up for \d client updates, but the virtual clock of"):
         run(job)
+
+
+@pytest.mark.parametrize("kind", [Understated, Declaring])
+def test_a_declaration_that_differs_from_the_rounds_is_rejected_beforehand(kind: type) -> None:
+    said = r"^phases\.federated: round 2 moved \d+ bytes up for 1 client updates, but the virtual clock of .* planned"
+    with pytest.raises(ScenarioError, match=said):
+        prepared(f"tests.engine.test_participation:{kind.__name__}", FOUR_ROUNDS, {}, participation={"dropout": 0.1})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -10,30 +12,50 @@ from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.tensors import split
 from tests.engine.scenes import FEDERATED, PRETRAIN, TINY, cast, prepared, run_on_hosts
 
 
 class Asking(Algorithm):
-    """Says that a round has one exchange, and yields `really`."""
+    """Yields `really` exchanges, and one more in the third round."""
 
     really: int
+    longer: bool = False
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        for _ in range(self.really):
+        for _ in range(self.really + (self.longer and context.round_in_phase == 3)):
             yield Exchange(self.ask, server.model)
 
     def ask(self, client: ClientContext, model: torch.Tensor) -> Answer:
         return Answer(1.0, same=model)
 
 
+class Saying(Asking):
+    exchanges: ClassVar[int] = 1
+
+
 @pytest.mark.parametrize(("really", "said"), [(0, "only 0"), (2, "more")])
 def test_a_round_with_another_number_of_exchanges_than_it_said_is_rejected(really: int, said: str) -> None:
-    job = prepared(phases=[FEDERATED | {"algorithm": {"name": f"{__name__}:Asking", "really": really}}])
-    with pytest.raises(RayflError, match=rf"Asking: a round must yield 1 exchanges \(its `exchanges`\), .*{said}"):
-        run_on_hosts(job, 2)
+    with pytest.raises(ScenarioError, match=rf"Saying: a round must yield 1 exchanges \(its `exchanges`\), .*{said}"):
+        prepared(phases=[FEDERATED | {"algorithm": {"name": f"{__name__}:Saying", "really": really}}])
+
+
+def asking(**options: Any) -> RunPlan:
+    return prepared(phases=[FEDERATED | {"rounds": 4, "algorithm": {"name": f"{__name__}:Asking", **options}}])
+
+
+def test_a_round_has_as_many_exchanges_as_it_yields() -> None:
+    _, events = run_on_hosts(asking(really=2), 2)
+    assert sum(isinstance(event, RoundDone) for event in events) == 4
+
+
+def test_a_round_that_is_unlike_the_others_ends_the_run() -> None:
+    with pytest.raises(RayflError, match=r"Asking: a round must yield 1 exchanges \(its `exchanges`\), .*only 0"):
+        run_on_hosts(asking(really=0), 2)
+    with pytest.raises(RayflError, match=r"Asking: a round must yield 1 exchanges \(its `exchanges`\), .*more"):
+        run_on_hosts(asking(really=1, longer=True), 2)
 
 
 class Writing(Asking):

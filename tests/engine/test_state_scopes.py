@@ -62,10 +62,11 @@ def phase(name: str, algorithm: str, rounds: int = 2) -> dict[str, Any]:
 @pytest.mark.parametrize("between", [[], ["fedavg"], ["scaffold"]], ids=["nothing", "fedavg", "scaffold"])
 def test_states_live_as_long_as_their_scope_says(between: list[str]) -> None:
     """Whatever other algorithms, with states of their own or without any, run between two phases."""
-    COUNTED.clear()
     counting = f"{__name__}:Counting"
     phases = [phase("first", counting), *(phase(name, name, 1) for name in between), phase("last", counting)]
-    run_on_hosts(prepared(phases=phases, **PEOPLE), 2)
+    made = prepared(phases=phases, **PEOPLE)
+    COUNTED.clear()  # of the trace
+    run_on_hosts(made, 2)
     rounds = [1, 2, *(number + len(between) for number in (3, 4))]
     for who, per_round in (("client 0", 2), ("client 3", 2), ("server", 1)):
         own = [(round, exchange, counts) for round, exchange, counted, counts in COUNTED if counted == who]
@@ -100,8 +101,9 @@ KNOWN: list[bool] = []
 
 
 def test_a_dropped_state_is_gone() -> None:
-    KNOWN.clear()
-    run_on_hosts(prepared(phases=[phase("p", f"{__name__}:Forgetting", rounds=4)], **PEOPLE), 1)
+    made = prepared(phases=[phase("p", f"{__name__}:Forgetting", rounds=4)], **PEOPLE)
+    KNOWN.clear()  # of the trace
+    run_on_hosts(made, 1)
     assert KNOWN == [False, False, True, True] * 2
 
 

@@ -11,8 +11,7 @@ import torch
 
 from rayfl.algorithms.exchange import Messages, Part
 from rayfl.algorithms.transforms import FLOAT_BITS, Encoded
-from rayfl.algorithms.wrappers import Alone
-from rayfl.engine.plan.participation import exchanges_of_cohort
+from rayfl.engine.plan.participation import exchanges_of_cohort, unplanned_traffic
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.workload import Workload
 from rayfl.engine.totals import Message, Traffic
@@ -100,25 +99,43 @@ class MessageSizes:
         )
 
 
-def planned_messages(plan: PhasePlan, model: FlatModel, workload: Workload) -> list[Message]:
-    """Returns the messages of a phase: one per exchange that the cohort answers, or one for a relay's hop.
+def planned_messages(plan: PhasePlan, model: FlatModel, workload: Workload, first_round: bool = False) -> list[Message]:
+    """Returns the messages of a round: one per exchange that the cohort answers, or one for a relay's hop.
+
+    Args:
+        plan: The phase.
+        model: Its model.
+        workload: Its workload.
+        first_round: Whether the round is the phase's first.
 
     Raises:
         ScenarioError: The algorithm or a transform cannot tell their sizes beforehand; names the key.
     """
     where, sizes = f"phases.{plan.phase.name}", MessageSizes.of(plan, model, workload.initial.frozen)
     messages: Messages = [] if plan.phase.pool else [(("model",), ("model",))]
-    if plan.phase.has_server or isinstance(plan.algorithm, Alone):
+    if plan.runs_rounds:
         try:
-            messages = plan.algorithm.messages()
+            messages = plan.protocol(first_round)
         except ScenarioError as error:
-            raise ScenarioError(f"{where}.algorithm: {error}") from None
+            at = f"{where}.algorithm: "
+            raise ScenarioError(at + str(error).removeprefix(at)) from None
         _check_declared(plan, len(messages), where)
-        messages = _with_first_model(plan, messages)
     try:
-        return [_planned(plan, sizes, down, up) for down, up in messages]
+        planned = [_planned(plan, sizes, down, up) for down, up in messages]
+        found = [_planned(plan, sizes, down, up) for down, up in plan.traced_messages(first_round)]
     except ScenarioError as error:
         raise ScenarioError(f"{where}.transforms: {error}") from None
+    if plan.runs_rounds and not plan.traced.unknown:
+        _check_traced(plan, planned, found, plan.first_round if first_round else plan.first_round + 1)
+    return planned
+
+
+def _check_traced(plan: PhasePlan, planned: Sequence[Message], found: Sequence[Message], round: int) -> None:
+    """Checks what a user's algorithm declares about its messages against its traced rounds."""
+    sums = [(sum(one.down.down_bytes for one in all), sum(one.up.up_bytes for one in all)) for all in (planned, found)]
+    for way, expected, moved in zip(("down", "up"), *sums, strict=True):
+        if moved != expected:
+            raise ScenarioError(unplanned_traffic(plan, round, way, moved, 1, expected))
 
 
 def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
@@ -128,24 +145,12 @@ def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
         raise ScenarioError(
             f"{where}.algorithm: messages() of '{name}' names {messages} exchanges, but clients answer {len(answered)}"
         )
-    strange = [request.exchange for request in plan.algorithm.sample_requests() if request.exchange not in answered]
+    strange = [request.exchange for request in plan.sample_requests() if request.exchange not in answered]
     if len(answered) > 1 and strange:
         raise ScenarioError(
             f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, but clients answer "
             f"{' and '.join(map(str, answered))}; give each request its `exchange`"
         )
-
-
-def _with_first_model(plan: PhasePlan, messages: Messages) -> Messages:
-    """Adds the phase's first model, if clients read it, to the exchanges in which they train."""
-    if not plan.algorithm.reads_first_model():
-        return messages
-    trained = {request.exchange for request in plan.algorithm.sample_requests() if request.kind == "training"}
-    numbered = zip(exchanges_of_cohort(plan), messages, strict=True)
-    return [
-        ((*down, "model"), up) if len(messages) == 1 or number in trained else (down, up)
-        for number, (down, up) in numbered
-    ]
 
 
 def _planned(plan: PhasePlan, sizes: MessageSizes, down: Sequence[Part], up: Sequence[Part]) -> Message:

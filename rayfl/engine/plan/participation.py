@@ -104,7 +104,7 @@ class Work(NamedTuple):
 
 
 class UpdateWork:
-    """The work of a phase's client updates, as the algorithm declares it (`sample_requests`).
+    """The work of a phase's client updates, by the requests that they make.
 
     Args:
         plan: The phase.
@@ -122,13 +122,13 @@ class UpdateWork:
             self._plan.phase.local,
             lambda purpose: client_stream(self._seed, purpose, index.phase, index.round, client),
         )
-        return self._of_kind(int(self._sizes[client]), local.epochs, local.steps)
+        return self._of_kind(index.round_in_phase == 1, int(self._sizes[client]), local.epochs, local.steps)
 
-    def _planned(self, samples: int, epochs: int, steps: int | None) -> Sequence[Work]:
+    def _planned(self, first_round: bool, samples: int, epochs: int, steps: int | None) -> Sequence[Work]:
         local = self._plan.phase.local.model_copy(update={"epochs": epochs, "steps": steps})
         trained = int(self._plan.algorithm.training_sizes(np.array([samples]))[0])
         work = dict.fromkeys(self._exchanges, Work(0, 0))
-        for request in self._plan.algorithm.sample_requests():
+        for request in self._plan.sample_requests(first_round):
             if request.kind == "training":
                 asked = local.model_copy(update=other_length(request.epochs, request.steps))
                 done = _training(asked, trained)
@@ -138,6 +138,15 @@ class UpdateWork:
                 done = Work(steps_per_epoch(local, samples), samples)
             work[request.exchange if len(work) > 1 else self._exchanges[0]] += done
         return tuple(work.values())
+
+
+def unplanned_traffic(plan: PhasePlan, round: int, way: str, found: int, answers: int, planned: int) -> str:
+    """Describes a round whose traffic, `found` bytes for some answers, is not `planned` bytes for each."""
+    return (
+        f"phases.{plan.phase.name}: round {round} moved {found} bytes {way} for {answers} client updates, but the "
+        f"virtual clock of [participation] planned {planned} for each; correct messages() of "
+        f"'{plan.phase.algorithm.name}', planned() of its transforms, or with_first_model of its exchanges"
+    )
 
 
 def exchanges_of_cohort(plan: PhasePlan) -> list[int]:
@@ -228,7 +237,8 @@ class VirtualClock:
 
     def messages(self, index: RoundIndex) -> Sequence[Message]:
         """Of each exchange of a round that the cohort answers, or of a relay's hop."""
-        return self._plans[index.phase].messages
+        plan = self._plans[index.phase]
+        return plan.first_messages if index.round_in_phase == 1 else plan.messages
 
     def exchanges(self, index: RoundIndex, client: int) -> list[ExchangeTime]:
         """How long a client's part of each exchange that the cohort answers takes."""
@@ -270,12 +280,7 @@ class VirtualClock:
             ("up", sum(message.up.up_bytes for message in self.messages(index)), moved.up_bytes),
         ):
             if found != answers * planned:
-                phase = self._plans[index.phase].phase
-                raise RayflError(
-                    f"phases.{phase.name}: round {index.round} moved {found} bytes {way} for {answers} client updates, "
-                    f"but the virtual clock of [participation] planned {planned} for each; correct messages() of "
-                    f"'{phase.algorithm.name}', planned() of its transforms, or with_first_model of its exchanges"
-                )
+                raise RayflError(unplanned_traffic(self._plans[index.phase], index.round, way, found, answers, planned))
 
     def pass_round(self, round: Simulated) -> Simulated:
         """Advances the clock by a submitted round; adds the clients that `present` found unavailable.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -11,7 +12,8 @@ import numpy as np
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.construction import build_algorithm, build_sampler, build_transforms
-from rayfl.algorithms.exchange import Asked
+from rayfl.algorithms.exchange import Asked, Messages
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.algorithms.round_results import Diagnostics, EvaluatedModel
 from rayfl.algorithms.sampler import CohortSampler
 from rayfl.algorithms.transforms import AnswerTransform
@@ -22,6 +24,7 @@ from rayfl.config.local import Local, Train
 from rayfl.config.phase import CentralPhase, LocalPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.trace import Trace, TracedRound, declared_exchanges, exchange_error, is_declared, written
 from rayfl.engine.plan.workload import Population
 from rayfl.engine.totals import Message
 from rayfl.errors import ScenarioError
@@ -48,6 +51,8 @@ class PhasePlan:
         number: Its number, from 0.
         population: Its clients, once the data is known.
         messages: The traffic of each exchange that the cohort answers, with [participation].
+        first_messages: The same in the phase's first round.
+        trace: What its rounds exchange and request, once the network is known.
         noise: The noise multiplier of its `local.dp`, once known.
         hiding: Its client-level DP, once known; None without it.
     """
@@ -56,6 +61,8 @@ class PhasePlan:
     number: int
     population: Population = field(default=NO_CLIENTS, repr=False)
     messages: Sequence[Message] = ()
+    first_messages: Sequence[Message] = ()
+    trace: Trace | None = field(default=None, repr=False)
     noise: PhaseNoise = field(default=None, repr=False)
     hiding: ClientMechanism | None = None
 
@@ -123,11 +130,111 @@ class PhasePlan:
         """The algorithm that the scenario names; in a local phase, clients use only its local objective."""
         return self.algorithm.objective if isinstance(self.algorithm, Alone) else self.algorithm
 
+    @property
+    def traced(self) -> Trace:
+        """Its trace, which exists once the network is known."""
+        assert self.trace is not None
+        return self.trace
+
+    @property
+    def runs_rounds(self) -> bool:
+        """Whether its algorithm's `round` is run, rather than its local objective in hops."""
+        return self.phase.has_server or isinstance(self.algorithm, Alone)
+
     @cached_property
     def asked(self) -> tuple[Asked, ...]:
-        """The respondent of each exchange in a round: the cohort, the server or a host."""
+        """The respondent of each exchange in a round: the cohort, the server or a host.
+
+        Raises:
+            ScenarioError: The algorithm's class declares other exchanges than its round yields.
+        """
         training: tuple[Asked, ...] = ("server",) if self.settings.server_training else ()
-        return (*self.algorithm.asks(), *training)
+        return (*self.own_exchanges, *training)
+
+    @cached_property
+    def own_exchanges(self) -> tuple[Asked, ...]:
+        """The same for the algorithm's own exchanges, without training on the server's samples."""
+        usual: tuple[Asked, ...] = ("cohort",)
+        seen = tuple(one.at for one in self.traced.first) if self.runs_rounds else usual
+        if declared_exchanges(self.algorithm) is None or not self.runs_rounds:
+            return seen or usual  # a round without any exchange ends the run
+        declared = self.algorithm.asks()
+        ends: tuple[Asked | None, ...] = () if self.traced.unknown else (None,)
+        for number, at in enumerate((*seen, *ends)):
+            if error := exchange_error(declared, number, at, len(declared)):
+                raise ScenarioError(f"algorithm {type(self.algorithm).__name__}: {error}")
+        return declared
+
+    @cached_property
+    def sent_vectors(self) -> tuple[str, ...]:
+        """Names of the answers' vectors that begin with all parameters, which transforms change."""
+        declared: tuple[str, ...] = self.algorithm.sent_vectors
+        return declared if is_declared(self.algorithm, "sent_vectors") else self.traced.vectors or declared
+
+    @property
+    def reads_first_model(self) -> bool:
+        """Whether clients read the phase's first model."""
+        return self.objective.reads_first_model() or self.traced.reads_first_model
+
+    def protocol(self, first_round: bool = False) -> Messages:
+        """Returns the parts that are sent down and up in each exchange that the cohort answers.
+
+        Args:
+            first_round: Whether the round is the phase's first.
+
+        Raises:
+            ScenarioError: They cannot be known beforehand.
+        """
+        if not is_declared(self.algorithm, "messages"):
+            self._check_known("messages()")
+            return self.traced_messages(first_round)
+        declared = self.algorithm.messages()
+        seen = [one.with_first_model for one in self._round(first_round) if one.at == "cohort"]
+        return self._with_first_model(declared, seen if len(seen) == len(declared) else [True] * len(declared))
+
+    def traced_messages(self, first_round: bool = False) -> Messages:
+        """Returns the same as the traced rounds show it, whatever the algorithm's class declares."""
+        round = [one for one in self._round(first_round) if one.at == "cohort"]
+        return self._with_first_model([(one.down, one.up) for one in round], [one.with_first_model for one in round])
+
+    def _with_first_model(self, messages: Messages, sent_along: Sequence[bool]) -> Messages:
+        read = self.reads_first_model
+        pairs = zip(messages, sent_along, strict=True)
+        return [((*down, "model") if read and along else down, up) for (down, up), along in pairs]
+
+    def sample_requests(self, first_round: bool = False) -> tuple[SampleRequest, ...]:
+        """Returns the requests of a client update that read the client's samples, over all exchanges of a round.
+
+        Args:
+            first_round: Whether the round is the phase's first.
+
+        Raises:
+            ScenarioError: They cannot be known beforehand, or the algorithm's class does not declare all of them.
+        """
+        several = self.asked.count("cohort") > 1
+        found = [request for one in self._round(first_round) for request in one.requests]
+        if not is_declared(self.objective, "sample_requests"):
+            self._check_known("sample_requests()")
+            return tuple(found)
+        declared: tuple[SampleRequest, ...] = self.objective.sample_requests()
+        placed = [[one if several else replace(one, exchange=0) for one in requests] for requests in (found, declared)]
+        for request in Counter(placed[0]) - Counter(placed[1]):
+            raise ScenarioError(
+                f"phases.{self.phase.name}.algorithm: clients of '{self.phase.algorithm.name}' make the request "
+                f"{written([request])[1:-2]}, which its `sample_requests` does not list; it must list every request "
+                "that reads samples"
+            )
+        return declared
+
+    def _round(self, first: bool) -> TracedRound:
+        return self.traced.first if first else self.traced.later
+
+    def _check_known(self, declaration: str) -> None:
+        if self.traced.unknown:
+            raise ScenarioError(
+                f"phases.{self.phase.name}.algorithm: what clients of '{self.phase.algorithm.name}' do cannot be found "
+                f"out beforehand: {self.traced.unknown}; define its {declaration}"
+            )
 
     def local(self, exchange: int) -> Local:
         """Local training options of an exchange."""
@@ -164,7 +271,7 @@ class PhasePlan:
         Raises:
             ScenarioError: Two parts of the phase keep a state of the same name.
         """
-        sent = self.algorithm.sent_vectors
+        sent = self.sent_vectors if self.transforms else ()
         transforms = [(f"transform '{item.name}'", item.client_state(sent)) for item in self.transforms]
         try:
             return merged(
@@ -203,7 +310,7 @@ class PhasePlan:
         Raises:
             ScenarioError: As `client_state`.
         """
-        first: dict[str, Scope] = {"first_model": "phase"} if self.algorithm.reads_first_model() else {}
+        first: dict[str, Scope] = {"first_model": "phase"} if self.reads_first_model else {}
         dp = self.settings.dp
         adaptive: dict[str, Scope] = {CLIP_NORM: "phase"} if dp and isinstance(dp.clip_norm, Quantile) else {}
         try:

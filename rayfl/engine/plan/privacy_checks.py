@@ -49,7 +49,6 @@ def check_sample_dp(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
             _check_algorithm(plan, where)
             _check_task(plan.task, where)
             _check_options(plan.phase.local, scenario, plan, f"{where}.local")
-    _check_parts([plan for plan in plans if plan.phase.local.dp])
 
 
 def _check_algorithm(plan: PhasePlan, where: str) -> None:
@@ -114,14 +113,20 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
             )
 
 
-def _check_parts(plans: Sequence[PhasePlan]) -> None:
+def check_sample_requests(plans: Sequence[PhasePlan]) -> None:
     """Checks that parts of samples that compose in parallel do not overlap.
 
     The parts of `SupportQuery` do not, if all phases split samples in the same way; of other parts nothing is known.
+
+    Args:
+        plans: The phases with `local.dp`, with their traces.
+
+    Raises:
+        ScenarioError: They might overlap, or it is not known what clients request.
     """
     for plan in plans:
         known = {"", *plan.algorithm.parts} if isinstance(plan.algorithm, SupportQuery) else {""}
-        for request in plan.algorithm.sample_requests():
+        for request in plan.sample_requests():
             if request.part not in known:
                 raise ScenarioError(
                     f"phases.{plan.phase.name}.algorithm: '{plan.phase.algorithm.name}' reads the part "
@@ -197,10 +202,6 @@ def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
         released = plan.algorithm.releases()
     except ScenarioError as error:
         raise ScenarioError(f"{where}.dp: '{name}' does not hide clients: {error}") from None
-    if plan.algorithm.asks().count("cohort") != 1:
-        raise ScenarioError(
-            f"{where}.dp: '{name}' asks a cohort more than once per round, but dp accounts for one release"
-        )
     if plan.evaluated.rule == "all" or (plan.evaluated.reads_trained and "delta" not in released.values):
         raise ScenarioError(
             f"{where}.eval_model: '{plan.evaluated.rule}' is a mean of models that dp hides; use eval_model = 'global'"
@@ -209,6 +210,19 @@ def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
         raise ScenarioError(
             f"{where}.report: 'divergence' needs participants, and with dp a Bernoulli cohort may have none; leave it "
             "out"
+        )
+
+
+def check_releases_once(plan: PhasePlan, where: str) -> None:
+    """Checks that a phase with `dp` asks a cohort once in a round.
+
+    Raises:
+        ScenarioError: It does not.
+    """
+    if plan.phase.settings.dp and plan.phase.has_server and plan.asked.count("cohort") != 1:
+        name = plan.phase.algorithm.name
+        raise ScenarioError(
+            f"{where}.dp: '{name}' asks a cohort more than once per round, but dp accounts for one release"
         )
 
 

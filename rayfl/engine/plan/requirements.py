@@ -265,7 +265,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         wanted = ""
         if plan.phase.pool == "server":
             wanted = f"{where}.data"
-        elif "server" in plan.algorithm.asks():
+        elif "server" in plan.own_exchanges:
             wanted = f"{where}.algorithm"
         elif plan.phase.settings.server_training:
             wanted = f"{where}.server_training"

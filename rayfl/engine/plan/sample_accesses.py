@@ -62,7 +62,7 @@ class PlannedUpdates:
         central = self._plan.phase.pool is not None
         algorithm, accesses = self._plan.algorithm, Counter[Access]()
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
-        for request in algorithm.sample_requests():
+        for request in self._plan.sample_requests():
             if request.kind == "training":
                 asked = local.model_copy(update=other_length(request.epochs, request.steps))
                 accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(asked, trained)

@@ -22,7 +22,12 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import BUCKETS
 from rayfl.engine.plan.participation import Everybody
 from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases, scores_personal_models
-from rayfl.engine.plan.privacy_checks import check_hides_clients, check_sample_dp
+from rayfl.engine.plan.privacy_checks import (
+    check_hides_clients,
+    check_releases_once,
+    check_sample_dp,
+    check_sample_requests,
+)
 from rayfl.engine.schedules.schedule import schedule_of
 from rayfl.errors import ScenarioError
 from rayfl.tasks.construction import task_key
@@ -199,18 +204,12 @@ def check_scenario(scenario: Scenario) -> list[PhasePlan]:
         )
     _check_clients_at_once(scenario, plans)
     check_participation(scenario)
-    _check_client_states(scenario, plans)
     for plan in plans:
         where = f"phases.{plan.phase.name}"
-        schedule = schedule_of(plan.phase)
         if plan.phase.has_server:
             _check_optimizer(plan, where)
         else:
-            _check_local_objective(plan, schedule.noun, where)
-        try:
-            schedule.check(plan, scenario)
-        except ScenarioError as error:
-            raise ScenarioError(f"{where}.{error}") from None
+            _check_local_objective(plan, schedule_of(plan.phase).noun, where)
         _check_local_keys(plan, where)
         _check_eval_model(plan, where)
         _check_report(plan, where)
@@ -220,10 +219,38 @@ def check_scenario(scenario: Scenario) -> list[PhasePlan]:
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
             )
         check_hides_clients(plan, where)
-        _check_hosts(scenario, plan, where)
-        _ = plan.client_state, plan.server_state
     check_sample_dp(scenario, plans)
     return plans
+
+
+def check_rounds(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
+    """Checks what depends on what the rounds of the phases exchange and request.
+
+    Args:
+        scenario: The scenario.
+        plans: Its phases, with their traces.
+
+    Raises:
+        ScenarioError: An algorithm's declarations and its rounds differ, or an option does not fit them, or has no
+            effect; names the key.
+    """
+    _check_client_states(scenario, plans)
+    for plan in plans:
+        where, schedule, name = f"phases.{plan.phase.name}", schedule_of(plan.phase), plan.phase.algorithm.name
+        _ = plan.asked
+        if not plan.phase.has_server and plan.reads_first_model:
+            raise ScenarioError(
+                f"{where}: '{name}' cannot read the phase's first model in a {schedule.noun}, since only a server "
+                "sends it"
+            )
+        try:
+            schedule.check(plan, scenario)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.{error}") from None
+        check_releases_once(plan, where)
+        _check_hosts(scenario, plan, where)
+        _ = plan.client_state, plan.server_state
+    check_sample_requests([plan for plan in plans if plan.phase.local.dp])
 
 
 def _check_client_states(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
@@ -282,10 +309,6 @@ def _check_local_objective(plan: PhasePlan, noun: str, where: str) -> None:
         )
     if not algorithm.trains:
         raise ScenarioError(f"{where}: '{name}' cannot run in a {noun}: its clients do not train")
-    if algorithm.reads_first_model():
-        raise ScenarioError(
-            f"{where}: '{name}' cannot read the phase's first model in a {noun}, since only a server sends it"
-        )
     for field in _server_side(type(algorithm)):
         if getattr(algorithm, field) != type(algorithm).model_fields[field].get_default():
             raise ScenarioError(

@@ -68,16 +68,19 @@ class _UnknownError(RayflError):
     """A round cannot be traced."""
 
 
+def with_traces(
+    plans: Sequence[PhasePlan], models: Sequence[FlatModel], workloads: Sequence[Workload]
+) -> list[PhasePlan]:
+    """Returns phases with the traces of their rounds; arguments by phase as for `trace_phase`."""
+    parts = zip(plans, models, workloads, strict=True)
+    return [plan.with_facts(trace=trace_phase(plan, model, workload)) for plan, model, workload in parts]
+
+
 def trace_phase(plan: PhasePlan, model: FlatModel, workload: Workload) -> Trace:
     """Runs the first, the second and the last round of a phase, with its smallest and its largest cohort.
 
-    Rounds run on copies of the model, the algorithm and all states. PyTorch's, NumPy's and Python's global generators
-    are left as they were.
-
-    Args:
-        plan: The phase.
-        model: Its initial model, on the CPU.
-        workload: Its workload.
+    They run on copies of the algorithm and of all states, and leave the initial `model` and global generators as they
+    were.
     """
     with generators_restored(), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -258,8 +261,7 @@ class _Rounds:
     ) -> tuple[T, tuple[SampleRequest, ...]]:
         """Runs a client update; returns what it returns, and the requests that it makes of a client's samples.
 
-        An update of the cohort that reads the options of local training is run twice, from the same state, with
-        different numbers of local steps.
+        An update that reads the options of local training is run again with more local steps.
         """
         self._read.discard("local")
         client, found = self._client(index, exchange, size, at, FEW_STEPS), Counter[SampleRequest]()
@@ -290,7 +292,7 @@ class _Rounds:
         raise _UnknownError(f"a client update goes on after {MOST_REQUESTS} requests")
 
     def _client(self, index: RoundIndex, exchange: int, size: int, at: Asked, steps: int) -> _Client:
-        plan, local, store = self._plan, self._plan.local(exchange), self._store
+        plan, local, store = self._plan, self._plan.phase.local, self._store
         number, samples, state = 0, int(store.train_shards.sizes.max()), ClientState({}, frozenset())
         if at != "cohort" or plan.phase.pool:
             pool: Pool = plan.phase.pool or ("server" if at == "server" else "nobody")

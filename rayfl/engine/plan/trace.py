@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 
 from rayfl.algorithms.algorithm import Algorithm, MessageHooks
 from rayfl.algorithms.exchange import Asked, Part
@@ -59,6 +59,35 @@ def is_declared(algorithm: Algorithm, name: str) -> bool:
     """Whether the algorithm's class, or a base of it below rayfl's base classes, declares what a trace would show."""
     owner = next(kind for kind in type(algorithm).__mro__ if name in vars(kind))
     return owner not in (Algorithm, MessageHooks, PrivacyHooks)
+
+
+def exchange_error(asked: Sequence[Asked], number: int, at: Asked | None, declared: int) -> str:
+    """Returns why an exchange of a round is not the expected one; empty if it is.
+
+    Args:
+        asked: Who answers each exchange of a round.
+        number: The exchange's number, from 0.
+        at: Who answers it; None at the round's end.
+        declared: The number of exchanges that the algorithm is to yield.
+    """
+    if (at is not None) != (number < len(asked)):
+        return (
+            f"a round must yield {declared} exchanges (its `exchanges`), but this one yields "
+            f"{'more' if at else f'only {number}'}"
+        )
+    if at is not None and at != asked[number]:
+        return f"exchange {number} has at='{at}', but `asks()` returns '{asked[number]}' for it"
+    return ""
+
+
+def written(requests: Iterable[SampleRequest]) -> str:
+    """Requests as `sample_requests` would return them, in Python."""
+    listed = []
+    for request in requests:
+        given = {one.name: getattr(request, one.name) for one in fields(request)}
+        told = [f"{name}={value!r}" for name, value in given.items() if value != getattr(SampleRequest(), name)]
+        listed.append(f"SampleRequest({', '.join(told)})")
+    return f"({', '.join(listed)}{',' * (len(listed) == 1)})"
 
 
 def declared_exchanges(algorithm: Algorithm) -> int | None:

@@ -244,7 +244,7 @@ class FullyAsynchronous(Asynchronous):
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
         """See `Schedule.check`."""
         super().check(plan, scenario)
-        if "delta" not in plan.algorithm.sent_vectors:
+        if "delta" not in plan.sent_vectors:
             raise ScenarioError(
                 f"algorithm: clients of '{plan.phase.algorithm.name}' do not answer with a model that the server could "
                 "mix with its own; use another algorithm, such as 'fedavg', or schedule = 'buffered'"

@@ -82,13 +82,12 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
 
 
 def check_replayable(plan: PhasePlan) -> None:
-    """Checks that the rounds of a phase depend only on kept models, and that its clients answer with their changes.
+    """Checks that the options of a phase let its rounds depend on kept models alone.
 
     Raises:
         ScenarioError: They do not; names the part of the phase that prevents it.
     """
     phase, where = plan.phase, f"phases.{plan.phase.name}"
-    name = phase.algorithm.name
     if phase.schedule != "parallel":
         raise ScenarioError(f"{where}: its rounds have no local models to aggregate ({phase.schedule}); choose others")
     if phase.local.dp is not None and phase.local.dp.secure:
@@ -96,12 +95,6 @@ def check_replayable(plan: PhasePlan) -> None:
     if phase.settings.dp is not None:
         why = "'secure' noise cannot be drawn again" if phase.settings.dp.secure else "it only reveals sums of clients"
         raise ScenarioError(f"{where}.dp: {why}; run it without dp")
-    stateful = {**plan.client_state, **plan.server_state}
-    if kept := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
-        raise ScenarioError(
-            f"{where}: '{name}' keeps state from round to round ({', '.join(sorted(kept))}), which the run did not "
-            "store; analyse a run without such state (fedavg, fedprox)"
-        )
     if plan.evaluated.rule != "global":
         raise ScenarioError(
             f"{where}.eval_model: kept models are '{plan.evaluated.rule}' ones, but clients started from others; run "
@@ -109,7 +102,22 @@ def check_replayable(plan: PhasePlan) -> None:
         )
     if isinstance(phase.settings.cohort, BySampler):
         raise ScenarioError(f"{where}.cohort: a sampler's cohort cannot be drawn again; use a share or a number")
-    if plan.asked != ("cohort",) or "delta" not in plan.algorithm.sent_vectors:
+
+
+def check_answers(plan: PhasePlan) -> None:
+    """Checks that nothing but the model passes from round to round, and that clients answer with their changes.
+
+    Raises:
+        ScenarioError: As `check_replayable`.
+    """
+    where, name = f"phases.{plan.phase.name}", plan.phase.algorithm.name
+    stateful = {**plan.client_state, **plan.server_state}
+    if kept := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
+        raise ScenarioError(
+            f"{where}: '{name}' keeps state from round to round ({', '.join(sorted(kept))}), which the run did not "
+            "store; analyse a run without such state (fedavg, fedprox)"
+        )
+    if plan.asked != ("cohort",) or "delta" not in plan.sent_vectors:
         raise ScenarioError(
             f"{where}: in a round of '{name}' clients do more than answer once with a change of the model; analyse a "
             "run of fedavg or fedprox"
@@ -126,7 +134,7 @@ class Replay:
     def __init__(self, run: OpenedRun) -> None:
         self._run, run_plan = run, run.plan
         self._host = Host(0, run_plan)
-        self._plans = run.folder.plans
+        self._plans = run_plan.phases
 
     def round(self, number: int) -> ReplayedRound:
         """Replays a round.
@@ -145,6 +153,7 @@ class Replay:
         run, scenario = self._run, self._run.plan.scenario
         index = run.folder.index(number)
         plan, workload = self._plans[index.phase], run.plan.workloads[index.phase]
+        check_answers(plan)
         sizes = workload.population.sizes
         cohort = cohort_of(plan.phase, scenario.seed, index, sizes)
         state = ServerState(np.array(model), workload.initial.num_params, len(sizes), declared=dict(plan.server_state))

@@ -14,7 +14,8 @@ from rayfl.engine.columns import columns_of
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
+from rayfl.engine.plan.symbolic_rounds import with_traces
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.initial_weights import check_start, first_model
@@ -93,5 +94,7 @@ class _Checks:
         plans = check_scenario(scenario)
         for phase in scenario.phases:
             check_cohort(phase, f"phases.{phase.name}", store.num_clients)
+        plans = with_traces(plans, [model] * phases, [run_plan.result] * phases)
+        check_rounds(scenario, plans)
         check_requirements(scenario, plans, [model.module] * phases, [run_plan.result] * phases)
         return run_plan, model

@@ -12,7 +12,8 @@ import safetensors.torch
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DataError, RayflError, ScenarioError
-from rayfl.studies.analysis.replay import Replay, replayable_rounds
+from rayfl.runs.preparation import prepare
+from rayfl.studies.analysis.replay import Replay, check_answers, replayable_rounds
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks.scene import LOCAL, PLAIN, tables
 from tests.privacy.clients.scenes import UNIFORM, central
@@ -44,6 +45,11 @@ def test_algorithms_without_state_are_replayed_whatever_their_aggregation(tmp_pa
         assert np.array_equal(Replay(run).round(number).after, run.vector(number))
 
 
+def check(run: RunFolder) -> None:
+    replayable_rounds(run)
+    check_answers(prepare(run.scenario, Path())[0].phases[0])
+
+
 @pytest.mark.parametrize(
     ("phase", "said"),
     [
@@ -65,7 +71,7 @@ def test_questions_that_kept_models_cannot_answer_are_rejected(
     run = RunFolder(finished_run.path)
     run.scenario = Scenario.from_tables(tables(**changes))
     with pytest.raises(ScenarioError, match=said) as caught:
-        replayable_rounds(run)
+        check(run)
     assert "\n" not in str(caught.value)
 
 
