@@ -14,17 +14,21 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import torch
 
 from rayfl.algorithms.exchange import Asked
+from rayfl.data.held_out import pool_number
 from rayfl.engine.backend import client_names
 from rayfl.engine.device import TorchGenerators, device_limits_explained
 from rayfl.engine.executors.executor import Executor, Requested, not_accepted, shared_out
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sample_accesses import PlannedUpdates
 from rayfl.engine.state.client_states import ClientStates
 from rayfl.errors import ClientError, DivergenceError, RayflError, ResourceError
 from rayfl.interruption import is_of_user_code
 from rayfl.local.client_state import ClientState, Values
 from rayfl.local.context import ClientContext, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.local.spending import Spending
+from rayfl.privacy.samples.calibration import with_noise
 from rayfl.wording import their_traceback
 
 if TYPE_CHECKING:
@@ -302,6 +306,15 @@ class ExchangeUpdates:
             ClientStreams(self._seed, plan.number, self._round_index.round, self._exchange, client),
             ClientState(kept, frozenset(self._declared)),
             plan.noise_multiplier(client) if self._update.local.dp else None,
+            self._planned_spending(client),
             discrete,
             plan.hidden_by,
         )
+
+    def _planned_spending(self, client: int) -> Spending | None:
+        """What a client's requests may spend in this exchange; nothing limits requests of the server's samples."""
+        noise, pool = self._plan.noise_multiplier(client), pool_number("clients", self._plan.num_clients)
+        if self._update.local.dp is None or noise is None or client > pool:
+            return None
+        planned = PlannedUpdates(self._plan).in_round(client, self._round_index, self._seed, self._exchange)
+        return with_noise(planned, noise)

@@ -28,6 +28,7 @@ from rayfl.engine.scoring import Score, Scorer, evaluation_batches
 from rayfl.errors import DataError
 from rayfl.local.client_state import ClientState, Values
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
+from rayfl.local.spending import Spending
 from rayfl.tasks.metrics.construction import build_metrics
 
 T = TypeVar("T")
@@ -73,6 +74,7 @@ class Resident:
         streams: ClientStreams,
         state: ClientState | None = None,
         noise_multiplier: float | None = None,
+        planned: Spending | None = None,
         discrete: Values | None = None,
         hidden_by: str = "",
     ) -> ClientContext:
@@ -85,6 +87,7 @@ class Resident:
             streams,
             ClientState({}, frozenset()) if state is None else state,
             noise_multiplier,
+            planned,
             discrete,
             hidden_by,
         )

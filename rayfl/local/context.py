@@ -20,7 +20,7 @@ from rayfl.local.client_state import ClientState, DiscreteBuffers
 from rayfl.local.draws import drawn
 from rayfl.local.queries import DataView
 from rayfl.local.requests import LocalTraining
-from rayfl.local.spending import Mechanism
+from rayfl.local.spending import Mechanism, Spending
 from rayfl.local.steps import effective_steps, other_length, rates, update_steps
 from rayfl.models.feature_layer import features_and_outputs
 from rayfl.models.flat import FlatModel
@@ -101,6 +101,7 @@ class ClientFacts:
         streams: Keys of its random streams.
         state: Its named tensors.
         noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
+        planned: What its requests may spend under `local.dp`; None if nothing limits them.
         discrete: The network's integer and boolean buffers that its update begins with; None for the initial ones.
         hidden_by: See `DiscreteBuffers`.
     """
@@ -111,6 +112,7 @@ class ClientFacts:
     streams: ClientStreams
     state: ClientState = field(default_factory=lambda: ClientState({}, frozenset()))
     noise_multiplier: float | None = None
+    planned: Spending | None = None
     discrete: Mapping[str, torch.Tensor] | None = None
     hidden_by: str = ""
 
@@ -157,6 +159,7 @@ class ClientContext:
         clip_norm: Under `phases.N.dp`, the bound on the norm of the client's answer; None without it.
         spent: How often each mechanism of `local.dp` has touched the client's samples in this update.
         noise_multiplier: The client's own noise multiplier under `local.dp`; None without it.
+        planned: What its requests may spend under `local.dp`; None if nothing limits them.
         discrete: The network's integer and boolean buffers, as the client's requests leave them.
     """
 
@@ -166,6 +169,7 @@ class ClientContext:
         self.local = drawn(plan.local, lambda purpose: replace(client.streams, exchange=0).numpy(purpose))
         self.lr, self.train = plan.lr, plan.train
         self.streams, self.state, self.noise_multiplier = client.streams, client.state, client.noise_multiplier
+        self.planned = client.planned
         self.initial_buffers, self.first_model = network.initial_buffers, plan.first_model
         self.data = DataView(np.arange(client.num_samples))
         self.num_params = len(network.model.params)

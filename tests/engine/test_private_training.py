@@ -14,6 +14,7 @@ from opacus.optimizers import DPOptimizer, optimizer
 from torch import nn
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.data.batches import BatchSource
 from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import build_network
@@ -417,9 +418,12 @@ def test_queries_at_the_server_are_charged_to_the_servers_samples() -> None:
 
 
 class Curious(FedAvg):
-    """Asks for what cannot be private, which it does not say."""
+    """Asks for what cannot be private."""
 
     asks_for: str
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return SampleRequest("query"), SampleRequest(), SampleRequest()
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Any]:
         if self.asks_for == "twice":
@@ -439,7 +443,7 @@ class Curious(FedAvg):
         ("twice", "a view that contains a sample twice"),
     ],
 )
-def test_an_algorithm_that_did_not_say_what_it_asks_is_stopped(asks_for: str, what: str) -> None:
+def test_an_algorithm_that_asks_for_what_cannot_be_private_is_stopped(asks_for: str, what: str) -> None:
     algorithm = {"name": f"{__name__}:Curious", "asks_for": asks_for}
     with pytest.raises(ClientError, match=f"local.dp: its client update .*{what}"):
         trained(job(DP, FULL, algorithm=algorithm))

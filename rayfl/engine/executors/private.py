@@ -59,6 +59,7 @@ class Private(Executor):
         """See `Executor.answer`."""
         view = view_of(client, request)
         _check_distinct(view)
+        _check_planned(client, request, view)
         match request:
             case LocalTraining():
                 gradients = self._step_gradients(client, request, view, number)
@@ -205,6 +206,23 @@ def _options(client: ClientContext) -> tuple[SampleDP, float]:
     if dp is None or noise_multiplier is None:
         raise RayflError("its worker process did not receive the noise multiplier of local.dp")
     return dp, noise_multiplier
+
+
+def _check_planned(client: ClientContext, request: Hidden, view: DataView) -> None:
+    """Checks, before a sample is read, that the round's plan includes the request."""
+    if client.planned is None:
+        return
+    training = isinstance(request, LocalTraining)
+    rate = sampling_rate(client.local, len(view)) if training else 1.0
+    asked = update_steps(client.local, len(view)) if training else 1 + isinstance(request, LossAndGradient)
+    mechanism = Mechanism(_options(client)[1], rate, view.part)
+    if client.spent[mechanism] + asked > client.planned.get(mechanism, 0):
+        of_part = f" of part '{view.part}'" if view.part else ""
+        raise RayflError(
+            f"local.dp: its client update makes a request, {type(request).__name__}{of_part}, that is not planned for "
+            f"exchange {client.streams.exchange} of this round, so it was not carried out; the algorithm's "
+            "`sample_requests` must list every request that reads samples"
+        )
 
 
 def _check_distinct(view: DataView) -> None:

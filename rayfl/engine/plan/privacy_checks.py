@@ -7,6 +7,7 @@ the account and the released values as well, once the clients and the network ar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.config.cohort import Bernoulli, BySampler, BySize
@@ -15,6 +16,7 @@ from rayfl.config.privacy import ClientDP, SampleDP
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.client_ledger import relation_of, sampling_of
 from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.trace import written
 from rayfl.errors import ScenarioError
 from rayfl.local.training_plan import select
 from rayfl.models.flat import FlatModel
@@ -114,7 +116,7 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
 
 
 def check_sample_requests(plans: Sequence[PhasePlan]) -> None:
-    """Checks that parts of samples that compose in parallel do not overlap.
+    """Checks that algorithms of users state their requests, and that parts which compose in parallel do not overlap.
 
     The parts of `SupportQuery` do not, if all phases split samples in the same way; of other parts nothing is known.
 
@@ -122,9 +124,10 @@ def check_sample_requests(plans: Sequence[PhasePlan]) -> None:
         plans: The phases with `local.dp`, with their traces.
 
     Raises:
-        ScenarioError: They might overlap, or it is not known what clients request.
+        ScenarioError: Parts might overlap, or it is not stated what clients request.
     """
     for plan in plans:
+        _check_stated(plan)
         known = {"", *plan.algorithm.parts} if isinstance(plan.algorithm, SupportQuery) else {""}
         for request in plan.sample_requests():
             if request.part not in known:
@@ -210,6 +213,17 @@ def _check_released(plan: PhasePlan, dp: ClientDP, where: str) -> None:
         raise ScenarioError(
             f"{where}.report: 'divergence' needs participants, and with dp a Bernoulli cohort may have none; leave it "
             "out"
+        )
+
+
+def _check_stated(plan: PhasePlan) -> None:
+    """Checks that a user's own algorithm states what clients request; traced rounds prove nothing of others."""
+    own = list(takewhile(lambda kind: not kind.__module__.startswith("rayfl."), type(plan.objective).__mro__))
+    if own and not any("sample_requests" in vars(kind) for kind in own):
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.local.dp: '{plan.phase.algorithm.name}' must state every request that reads "
+            "samples in any round; if those of the rounds that rayfl tried are all, write "
+            f"`def sample_requests(self): return {written(plan.sample_requests())}`"
         )
 
 

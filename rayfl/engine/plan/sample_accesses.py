@@ -45,24 +45,34 @@ class PlannedUpdates:
         """The same with the smallest of every number that is drawn."""
         return self._of(client, self._smallest)
 
-    def in_round(self, client: int, index: RoundIndex, seed: int) -> Accesses:
-        """Returns the accesses in this particular round, with the numbers that the client will draw in it."""
+    def in_round(self, client: int, index: RoundIndex, seed: int, exchange: int | None = None) -> Accesses:
+        """Returns the accesses in this particular round, with the numbers that the client will draw in it.
+
+        Args:
+            client: The client or pool.
+            index: The round.
+            seed: The scenario's seed.
+            exchange: One exchange of the round; None for all.
+        """
 
         def stream(purpose: str) -> np.random.Generator:
             return client_stream(seed, purpose, index.phase, index.round, client)
 
-        return self._of(client, drawn(self._plan.phase.local, stream))
+        return self._of(client, drawn(self._plan.phase.local, stream), exchange)
 
-    def _of(self, client: int, local: Local) -> Accesses:
+    def _of(self, client: int, local: Local, exchange: int | None = None) -> Accesses:
         samples = self._sizes[client] if client < len(self._sizes) else self._sizes.sum()
-        return self._of_kind(int(samples), local.epochs, local.steps)
+        return self._of_kind(int(samples), local.epochs, local.steps, exchange)
 
-    def _accesses(self, samples: int, epochs: int, steps: int | None) -> Accesses:
+    def _accesses(self, samples: int, epochs: int, steps: int | None, exchange: int | None) -> Accesses:
         local = self._largest.model_copy(update={"epochs": epochs, "steps": steps})
         central = self._plan.phase.pool is not None
         algorithm, accesses = self._plan.algorithm, Counter[Access]()
         trained = samples if central else int(algorithm.training_sizes(np.array([samples]))[0])
+        several = self._plan.asked.count("cohort") > 1
         for request in self._plan.sample_requests():
+            if exchange is not None and several and request.exchange != exchange:
+                continue
             if request.kind == "training":
                 asked = local.model_copy(update=other_length(request.epochs, request.steps))
                 accesses[Access(sampling_rate(local, trained), request.part)] += update_steps(asked, trained)

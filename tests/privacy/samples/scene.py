@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Greedy(FedAvg):
-    """Asks for more than it declares."""
+    """Spends more than it declares, past all requests."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest(),)
 
     def train(
         self, client: ClientContext, model: torch.Tensor, *others: Any, **more: Any
