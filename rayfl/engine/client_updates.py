@@ -256,6 +256,7 @@ class ExchangeUpdates:
             frozenset(plan.settings.report),
             plan.keeps_momentum,
         )
+        self._planned = PlannedUpdates(plan) if self._update.local.dp else None
         self._errors = UpdateErrors(host, plan.phase.name, round_index.round)
         self._errors_of_pool = UpdateErrors(host, plan.phase.name, round_index.round, _NO_CLIENT[asked])
 
@@ -314,7 +315,6 @@ class ExchangeUpdates:
     def _planned_spending(self, client: int) -> Spending | None:
         """What a client's requests may spend in this exchange; nothing limits requests of the server's samples."""
         noise, pool = self._plan.noise_multiplier(client), pool_number("clients", self._plan.num_clients)
-        if self._update.local.dp is None or noise is None or client > pool:
+        if self._planned is None or noise is None or client > pool:
             return None
-        planned = PlannedUpdates(self._plan).in_round(client, self._round_index, self._seed, self._exchange)
-        return with_noise(planned, noise)
+        return with_noise(self._planned.in_round(client, self._round_index, self._seed, self._exchange), noise)
