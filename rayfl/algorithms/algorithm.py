@@ -27,13 +27,17 @@ class MessageHooks:
     """Determines traffic, transforms and the shared part of the model; a base class of every `Algorithm`.
 
     Attributes:
-        sent_vectors: Names of the answers' vectors that begin with all parameters; `transforms` apply to these.
+        sent_vectors: Names of the answers' vectors that begin with all parameters; `transforms` apply to these. By
+            default all vectors of that length in the rounds that rayfl tries before a run.
     """
 
     sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
 
     def reads_first_model(self) -> bool:
-        """Whether clients need the phase's first global model (`ClientContext.first_model`)."""
+        """Whether clients need the phase's first global model (`ClientContext.first_model`).
+
+        rayfl sees it in the rounds that it tries before a run; define this if only other rounds read it.
+        """
         return False
 
     def buffers_are_sent(self) -> bool:
@@ -84,13 +88,17 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, Options, ABC
     An algorithm holds no state: the server's state is in `ServerState`, a client's in `ClientContext.state`. A client
     update therefore depends only on its inputs and can be repeated on any worker.
 
-    You must write `round` and a client update. Everything else has defaults, grouped by topic: `Limits` (its
-    requirements and limits), `MessageHooks` (the contents of its messages), `PrivacyHooks` (differential privacy), and
-    `PersonalModels` (models that clients keep).
+    You must write `round` and a client update. Before a run, rayfl tries the first, second and last round of the phase
+    with one symbolic client, whose requests are answered by vectors of the right length, and so knows what they
+    exchange and request; `exchanges`, `asks`, `messages`, `sent_vectors`, `sample_requests` and `reads_first_model`
+    are for algorithms that behave otherwise in other rounds or that symbolic values do not pass. Both generators must
+    therefore run without side effects. Everything else has defaults, grouped by topic: `Limits` (its requirements and
+    limits), `MessageHooks` (the contents of its messages), `PrivacyHooks` (differential privacy), and `PersonalModels`
+    (models that clients keep).
 
     Attributes:
-        exchanges: Number of exchanges in a round. It is fixed, which lets rayfl submit rounds before earlier results
-            arrive.
+        exchanges: Number of exchanges in a round; by default that of the tried rounds. It is fixed, which lets rayfl
+            submit rounds before earlier results arrive.
         trains: Whether clients train, and there are trained models to evaluate and compare.
         trains_only: The part of the network that the algorithm trains; `phases.N.train` may restrict it further.
         default_eval_model: The model that is evaluated unless `phases.N.eval_model` names another.
@@ -131,20 +139,21 @@ class Algorithm(Limits, MessageHooks, PersonalModels, PrivacyHooks, Options, ABC
             context: The round: its cohort, number, learning rate and random stream.
 
         Yields:
-            As many exchanges as `exchanges` says.
+            The same number of exchanges in every round.
         """
 
     def asks(self) -> tuple[Asked, ...]:
-        """Returns the participants of each exchange of a round: the cohort, unless `Exchange.at` says otherwise."""
+        """Returns the participants of each exchange of a round (`Exchange.at`); define it if rayfl cannot see them."""
         asked: tuple[Asked, ...] = ("cohort",)
         return asked * self.exchanges
 
     def messages(self) -> Messages:
         """Returns the parts that the server sends to a client and receives, for each exchange that the cohort answers.
 
-        These are `down` and `up` of each `Exchange`, the same in every round; by default the model in both directions.
-        The phase's first model, which some penalties read (`reads_first_model`), is added to them and not listed.
-        The virtual clock of [participation] plans with them, and a round that transfers anything else raises an error.
+        These are `down` and `up` of each `Exchange`, which rayfl sees in the rounds that it tries; the phase's first
+        may differ from the later ones. Define this if it cannot see them. The phase's first model, which some penalties
+        read (`reads_first_model`), is added and not listed. The virtual clock of [participation] plans with them, and a
+        round that transfers anything else raises an error.
 
         Raises:
             ScenarioError: The traffic cannot be known beforehand; the message says why.

@@ -14,8 +14,8 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Answers, Asked, Exchange, Messages, Released
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.exchange import Answer, Answers, Exchange, Released
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.round_results import norm
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -74,7 +74,7 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         weighting: Weights of the mean of the models: `samples` in support, as in the paper, or `uniform`.
     """
 
-    exchanges: ClassVar[int] = 2
+    sent_vectors: ClassVar[tuple[str, ...]] = ("delta",)
     only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = ("global", "ema")
     no_relay: ClassVar[str] = "its server's step needs the query losses of a cohort"
     reports: ClassVar[tuple[str, ...]] = (META,)
@@ -96,9 +96,6 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         check_idle(self, {"total": self.gamma == 0}, "with gamma = 0, which leaves the first term out")
         return self
 
-    def asks(self) -> tuple[Asked, ...]:
-        return ("cohort", "server" if self.queries == "server" else "cohort")
-
     def round(self, server: ServerState, context: RoundContext) -> Round:
         answers = yield Exchange(self.support_update, server.model)
         mean = answers.mean("delta")
@@ -118,10 +115,6 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
             )
         change = mean[: server.num_params] if META in context.reports else None
         self.meta_update(server, answers, float(centre[0]), change)
-
-    def messages(self) -> Messages:
-        support: Messages = [(("model",), ("model",))]
-        return support if self.queries == "server" else [*support, (("model",), ("params", 1))]
 
     def support_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains on the client's support set; answers with the weighted change."""
@@ -189,12 +182,6 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
             "clients answer with losses, gradients, their products and models, and no single norm bound fits them; "
             "use 'fedavg'"
         )
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        if self.queries == "server":
-            return (SampleRequest(),)
-        support, query = self.parts
-        return SampleRequest(part=support), SampleRequest("query", query, results=2, exchange=1)
 
     def training_sizes(self, sizes: np.ndarray) -> np.ndarray:
         return sizes if self.queries == "server" else self.support_sizes(sizes)

@@ -76,8 +76,7 @@ class Exchange:
             either case.
         up_if_summed: The parts that the protocol would get back if the server saw only sums, if that is more than `up`.
             The difference in bytes, for the whole cohort, is reported as `up_bytes_more_if_summed`.
-        with_first_model: Whether to send the phase's first model along, if the algorithm reads it. The virtual clock
-            of [participation] expects it in a round's only exchange, or in those whose `sample_requests` train.
+        with_first_model: Whether to send the phase's first model along, if clients read it.
         at: Who answers. With "server", `update` runs once, on a worker, for an extra client that holds the server's
             samples (`data.server_share`); nothing is transferred. With "host", that client has no samples: use it for
             server work that needs PyTorch.

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
@@ -69,9 +69,6 @@ class FedExP(LocalTrainingAlgorithm):
         rate = self.extrapolation(squared_norm, mean, answers.count, context.decay_round)
         server.report(server_step=rate)
         server.apply_update(rate * delta[: server.num_params], delta[server.num_params :])
-
-    def messages(self) -> Messages:
-        return [(("model",), ("model", 1))]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains from the global model; answers with the change and its squared norm."""

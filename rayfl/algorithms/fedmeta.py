@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import PositiveFloat
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages, Part, Released
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.algorithms.support_query import SupportQuery
 from rayfl.local.queries import Gradient, HessianVectorProduct, LossAndGradient
@@ -55,26 +55,20 @@ class FedMeta(SupportQuery):
 
     trains: ClassVar[bool] = False
     no_relay: ClassVar[str] = "its meta-gradients are averaged by a server"
-    sent_vectors: ClassVar[tuple[str, ...]] = ("gradient", "rates_gradient")
 
     variant: Literal["maml", "meta_sgd"] = "maml"
     order: Literal["first", "exact"] = "exact"
     meta_lr: PositiveFloat = 0.01
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        down, up = self.messages()[0]
         if self.variant == "maml":
-            answers = yield Exchange(self.meta_gradient, server.model, up=up)
+            answers = yield Exchange(self.meta_gradient, server.model, up=("params",))
         else:
             rates = server.get("rates", context.lr)
             sent = server.model, rates.astype(np.float32)
-            answers = yield Exchange(self.meta_gradient, *sent, down=down, up=up)
+            answers = yield Exchange(self.meta_gradient, *sent, down=("model", "params"), up=("params", "params"))
             server.keep("rates", rates - self.meta_lr * answers.mean("rates_gradient"))
         server.apply_update(-self.meta_lr * answers.mean("gradient"))
-
-    def messages(self) -> Messages:
-        maml = self.variant == "maml"
-        return [(("model",), ("params",))] if maml else [(("model", "params"), ("params", "params"))]
 
     def meta_gradient(
         self, client: ClientContext, model: torch.Tensor, rates: torch.Tensor | None = None
@@ -102,10 +96,6 @@ class FedMeta(SupportQuery):
     def releases(self) -> Released:
         gradient: dict[str, Part] = {"gradient": "params"}
         return Released(gradient if self.variant == "maml" else {**gradient, "rates_gradient": "params"})
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        support, query = self.parts
-        return SampleRequest("query", support), SampleRequest("query", query, results=2)
 
     def local_keys(self) -> frozenset[str] | None:
         return super().local_keys() if self.variant == "maml" else frozenset({"lr"})

@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import ScenarioError
@@ -62,9 +62,6 @@ class FedNova(FedAvg):
         answers = yield Exchange(self.client_update, server.model, up=("model", 1))
         rescaled = answers.mean("steps") * answers.mean("change")
         self.apply(server, np.concatenate([rescaled, answers.mean("buffer_change")]))
-
-    def messages(self) -> Messages:
-        return [(("model",), ("model", 1))]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Trains from the global model; answers with the change per step and the number of steps."""

@@ -147,9 +147,9 @@ class PrivacyHooks:
         """Returns the requests of one client update that read the client's samples.
 
         `local.dp` plans with it: the noise for a `target_epsilon`, and which clients may still take part under a
-        `max_epsilon`. By default, it is one local training. An algorithm that first asks for the gradient over all
-        samples returns `(SampleRequest("query"), SampleRequest())`. A round that spends more than declared ends the
-        run.
+        `max_epsilon`. The tried rounds of your own algorithm prove nothing of others, so with `local.dp` you define it:
+        an algorithm that first asks for the gradient over all samples returns `(SampleRequest("query"),
+        SampleRequest())`. A request that is not among them ends the run before it reads a sample.
         """
         return (SampleRequest(),)
 

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Asked, Exchange, Messages, Released
+from rayfl.algorithms.exchange import Answer, Asked, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.base_phase import EvalModel
@@ -91,7 +91,6 @@ class Orchestra(FedAvg):
 
     no_relay: ClassVar[str] = "its server clusters what the whole cohort sends"
 
-    exchanges: ClassVar[int] = 3
     only_eval_models: ClassVar[tuple[EvalModel, ...] | None] = ("global", "average", "ema")
 
     local_clusters: PositiveInt = 16
@@ -99,7 +98,7 @@ class Orchestra(FedAvg):
     temperature: PositiveFloat = 0.1
 
     def asks(self) -> tuple[Asked, ...]:
-        return ("cohort", "cohort", "host")
+        return ("cohort", "cohort", "host")  # so that planning does not run the fit, which takes long
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         if context.round_in_phase == 1:
@@ -119,9 +118,6 @@ class Orchestra(FedAvg):
         fit = partial(self.fit_centroids, width=before.shape[1])
         fitted = yield Exchange(fit, before.flatten(), rows, at="host", with_first_model=False)
         before[...] = fitted.mean("centroids").reshape(before.shape)
-
-    def messages(self) -> Messages:
-        raise ScenarioError("'orchestra' transfers less in its first round, and clocks need the same in every round")
 
     def set_up(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Fills the client's memory; sends nothing."""

@@ -157,9 +157,6 @@ class Contrastive(Penalty):
     def reads_features(self) -> bool:
         return True
 
-    def reads_first_model(self) -> bool:
-        return self.first == "initial"
-
     def client_state(self) -> Declaration:
         return {"previous": "phase"}
 

@@ -14,7 +14,7 @@ from pydantic import PositiveFloat, model_validator
 from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import check_uniform
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import RATE_KEYS
 from rayfl.config.section import check_idle
@@ -108,11 +108,6 @@ class PerFedAvg(Algorithm):
     def releases(self) -> Released:
         check_uniform(self.weighting)
         return Released({"delta": "model"})
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        gradients = 1 if self.variant == "first_order" else 3
-        asked = (SampleRequest("query", every_step=True), SampleRequest("query", results=2, every_step=True))
-        return (*asked, *[SampleRequest("query", every_step=True)] * (gradients - 1))
 
     def local_keys(self) -> frozenset[str] | None:
         return RATE_KEYS | {"epochs", "steps", "batch_size"}

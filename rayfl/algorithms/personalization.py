@@ -22,7 +22,7 @@ from pydantic import NonNegativeFloat, model_validator
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.local import Train
 from rayfl.config.section import check_idle
@@ -56,7 +56,6 @@ class PersonalParts(FedAvg):
     """
 
     no_relay: ClassVar[str] = "its clients keep a part of the model to themselves"
-    sent_vectors: ClassVar[tuple[str, ...]] = ("shared",)
 
     @model_validator(mode="after")
     def _keeps_its_buffers(self) -> PersonalParts:
@@ -219,9 +218,6 @@ class Ditto(FedAvg):
         with client.discrete.apart("personal"):
             client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
         return Answer(self.weight(client), delta=trained - model)
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        return SampleRequest(), SampleRequest()
 
     def has_personal_model(self) -> bool:
         return True

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import NonNegativeFloat
 
 from rayfl.algorithms.algorithm import Algorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages, Part, Released
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.exchange import Answer, Exchange, Part, Released
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import RayflError, ScenarioError
@@ -51,8 +51,6 @@ class _QFFL(Algorithm):
         q: Exponent of the losses, at least 0; larger values favour clients with larger losses more strongly.
     """
 
-    exchanges: ClassVar[int] = 2
-    sent_vectors: ClassVar[tuple[str, ...]] = ("direction",)
     no_relay: ClassVar[str] = "its weights need the losses of a cohort"
 
     answers_with: ClassVar[Part] = "model"
@@ -60,22 +58,16 @@ class _QFFL(Algorithm):
     q: NonNegativeFloat = 1.0
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
-        (_, loss), (down, up) = self.messages()
-        losses = yield Exchange(self.loss_update, server.model, up=loss, with_first_model=False)
+        losses = yield Exchange(self.loss_update, server.model, up=(1,), with_first_model=False)
         largest = losses.maxima["loss"].astype(np.float32)
-        answers = yield Exchange(self.weighted_update, server.model, largest, down=down, up=up)
+        up = (self.answers_with, 1)
+        answers = yield Exchange(self.weighted_update, server.model, largest, down=(1,), up=up)
         curvature = answers.sums["curvature"][0]
         step = -answers.sums["direction"] / curvature
         if not (curvature > 0 and np.isfinite(step).all()):
             raise RayflError(f"q-FFL: with q = {self.q} and a largest loss of {largest[0]:g}, there is no valid step")
         server.report(largest_loss=largest[0])
         server.apply_update(step[: server.num_params], step[server.num_params :])
-
-    def messages(self) -> Messages:
-        return [(("model",), (1,)), ((1,), (self.answers_with, 1))]
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        return SampleRequest("query"), SampleRequest("training" if self.trains else "query", exchange=1)
 
     def loss_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Answers with the client's mean loss, and keeps it for the second exchange."""

@@ -11,9 +11,9 @@ import numpy as np
 from pydantic import model_validator
 
 from rayfl.algorithms.algorithm import Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages, Released
+from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.config.section import check_idle
 from rayfl.local.queries import Gradient
@@ -55,7 +55,6 @@ class SCAFFOLD(FedAvg):
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
     """
 
-    sent_vectors: ClassVar[tuple[str, ...]] = ("delta", "control_delta")
     reports: ClassVar[tuple[str, ...]] = ("norms",)
     no_relay: ClassVar[str] = "its control variates need a server"
 
@@ -78,16 +77,19 @@ class SCAFFOLD(FedAvg):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         control = server.get("control", 0.0)
-        sent, (down, up) = (server.model, control.astype(np.float32)), self.messages()[0]
-        answers = yield Exchange(self.controlled_update, *sent, down=down, up=up, each=self.aggregation.each)
+        answers = yield Exchange(
+            self.controlled_update,
+            server.model,
+            control.astype(np.float32),
+            down=("model", "params"),
+            up=("model", "params"),
+            each=self.aggregation.each,
+        )
         self.apply(server, self.aggregated(server, answers))
         new = control + answers.sums["control_delta"] / server.num_clients
         server.keep("control", new)
         if "norms" in context.reports:
             server.report(control_norm=np.sqrt(np.square(new).sum()))
-
-    def messages(self) -> Messages:
-        return [(("model", "params"), ("model", "params"))]
 
     def controlled_update(
         self, client: ClientContext, model: torch.Tensor, control: torch.Tensor
@@ -112,9 +114,6 @@ class SCAFFOLD(FedAvg):
 
     def releases(self) -> Released:
         return Released(super().releases().values, {"control_delta": "params"})
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        return (SampleRequest("query"), SampleRequest()) if self.option == "I" else (SampleRequest(),)
 
     def requirements(self) -> set[Requirement]:
         found = super().requirements()

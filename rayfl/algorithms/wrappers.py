@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import SkipValidation
 
 from rayfl.algorithms.algorithm import Algorithm, Round
-from rayfl.algorithms.exchange import Answer, Exchange, Messages
-from rayfl.algorithms.limits import Requirement, SampleRequest
+from rayfl.algorithms.exchange import Answer, Exchange
+from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.local.requests import LocalTraining
 from rayfl.local.state import Declaration, merged
@@ -37,9 +37,6 @@ class Alone(Algorithm):
 
     def round(self, server: ServerState, context: RoundContext) -> Round:
         yield Exchange(self.client_update, server.model, down=(), up=())
-
-    def messages(self) -> Messages:
-        return [((), ())]
 
     def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
         """Continues from the client's own model, which starts as the phase's first model."""
@@ -78,9 +75,6 @@ class Alone(Algorithm):
 
     def no_sample_dp(self) -> str:
         return self.objective.no_sample_dp()
-
-    def sample_requests(self) -> tuple[SampleRequest, ...]:
-        return self.objective.sample_requests()
 
 
 def followed_by_training(steps: Round, server: ServerState) -> Round:

@@ -351,7 +351,8 @@ class Overlapping(FedAvg):
 
 class OwnPart(CoPreFL):
     def sample_requests(self) -> tuple[SampleRequest, ...]:
-        return (*super().sample_requests(), SampleRequest("query", part="mine"))
+        own = SampleRequest(part="support"), SampleRequest("query", "query", results=2, exchange=1)
+        return (*own, SampleRequest("query", part="mine"))
 
 
 @pytest.mark.parametrize("kind", [Overlapping, OwnPart])
