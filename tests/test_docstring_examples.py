@@ -21,8 +21,34 @@ ALIAS = "a type alias"
 RECEIVED = "rayfl passes it to your code; the example is at the function or method that receives it"
 OWN_SCHEDULE = "works only inside a running schedule; examples/own_schedule.py uses it, and a test runs that"
 MADE_BY_RAYFL = "rayfl makes it for a schedule while a scenario runs"
+BUILT_IN = "scenarios name it, and its page has its options; the example of deriving from one is at Scaffold"
 
 WITHOUT_EXAMPLE = {
+    **{
+        f"rayfl.algorithms.{name}": BUILT_IN
+        for name in [
+            "Adagrad",
+            "Adam",
+            "CoPreFL",
+            "Contrastive",
+            "Decorrelation",
+            "Ditto",
+            "FedBABU",
+            "FedBN",
+            "FedDyn",
+            "FedExP",
+            "FedMeta",
+            "FedNova",
+            "Momentum",
+            "Orchestra",
+            "PerFedAvg",
+            "Proximal",
+            "QFedAvg",
+            "QFedSGD",
+            "SGD",
+            "Yogi",
+        ]
+    },
     "rayfl.ClientError": "the code of a client has to fail, and its traceback depends on the machine",
     "rayfl.DivergenceError": "a run has to diverge, which makes NumPy warn as well",
     "rayfl.Handle": CLUSTER,

@@ -25,9 +25,11 @@ PUBLIC = {
         ScenarioError Session __version__ attach compare grid load_scenario plot run submit
     """,
     "rayfl.algorithms": """
-        Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CohortSampler Declaration Encoded Exchange
-        FedAvg FedPer LocalTrainingAlgorithm Messages Part Penalty PersonalParts Released Requirement Round RoundContext
-        SampleRequest SamplingContext ServerOptimizer ServerState SupportQuery Updates merged
+        Adagrad Adam Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CoPreFL CohortSampler
+        Contrastive Declaration Decorrelation Ditto Encoded Exchange FedAvg FedBABU FedBN FedDyn FedExP FedMeta FedNova
+        FedPer LocalTrainingAlgorithm Messages Momentum Orchestra Part Penalty PerFedAvg PersonalParts Proximal QFedAvg
+        QFedSGD Released Requirement Round RoundContext SGD SampleRequest SamplingContext Scaffold ServerOptimizer
+        ServerState SupportQuery Updates Yogi merged
     """,
     "rayfl.callbacks": "Callback RunSoFar",
     "rayfl.data": """

@@ -53,6 +53,14 @@ class SCAFFOLD(FedAvg):
             steps whatever the momentum, as in all the code bases. Equal without momentum.
         aggregation: Aggregation of the models' changes only; those of the control variates are always summed.
         weighting: `uniform` in the paper and FedDyn's code; NIID-Bench weights the models' mean by `samples`.
+
+    Example:
+        >>> from rayfl.algorithms import Scaffold
+        >>> class HalfStep(Scaffold):
+        ...     def apply(self, server, delta):
+        ...         super().apply(server, delta / 2)
+        >>> HalfStep(option="I").option
+        'I'
     """
 
     reports: ClassVar[tuple[str, ...]] = ("norms",)
@@ -124,3 +132,7 @@ class SCAFFOLD(FedAvg):
 
     def server_state(self) -> Declaration:
         return merged([("the algorithm", {"control": "phase"}), ("the server optimizer", super().server_state())])
+
+
+Scaffold = SCAFFOLD
+"""The public name of the class."""

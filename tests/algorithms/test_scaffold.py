@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+from rayfl.algorithms import Scaffold, ServerState
 from tests.algorithms.reference import Vector, assert_equal_and_unlike, fedavg, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, FULL, LOUD, PLAIN, Setting, trained
 
@@ -95,3 +97,16 @@ def test_steps_may_be_counted_plainly_whatever_the_momentum() -> None:
 
 def test_without_momentum_both_ways_to_count_steps_are_one() -> None:
     assert torch.equal(trained({"name": "scaffold", "steps": "plain"}, PLAIN), trained("scaffold", PLAIN))
+
+
+class Halved(Scaffold):
+    """SCAFFOLD with one change, as a user's file would make it: half of the server's step."""
+
+    def apply(self, server: ServerState, delta: np.ndarray) -> None:
+        super().apply(server, delta / 2)
+
+
+def test_a_subclass_changes_one_thing() -> None:
+    expected = trained({"name": "scaffold", "server_optimizer": {"name": "sgd", "lr": 0.5}}, PLAIN)
+    assert torch.allclose(trained(f"{__name__}:Halved", PLAIN), expected, atol=1e-6)
+    assert not torch.equal(expected, trained("scaffold", PLAIN))
