@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.functional import cosine_similarity, cross_entropy, normalize
 
 from rayfl.algorithms.orchestra import sinkhorn
+from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
@@ -192,3 +193,21 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
 def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ScenarioError, match=message):
         job(**changes)
+
+
+def test_a_clock_plans_its_first_round_apart_from_the_later_ones() -> None:
+    speed = 100.0
+    _, events = run_on_hosts(job(participation={"up_bytes_per_s": speed}), 2)
+    done = [event for event in events if isinstance(event, RoundDone)]
+    sent = [event.traffic.up_bytes / CLIENTS for event in done]
+    assert [event.simulated and event.simulated.seconds for event in done] == pytest.approx([up / speed for up in sent])
+    of_centroids = 4 * LOCAL_CLUSTERS * WIDTH
+    assert sent[0] == of_centroids
+    assert sent[2] - sent[1] == sent[1] - sent[0] > of_centroids
+
+
+def test_a_clock_counts_the_batches_that_fill_the_memories() -> None:
+    _, events = run_on_hosts(job(participation={"steps_per_s": 1.0}), 2)
+    done = [event for event in events if isinstance(event, RoundDone)]
+    steps = EPOCHS * EACH // BATCH
+    assert [event.simulated and event.simulated.seconds for event in done] == [steps, 2 * steps, 3 * steps]
