@@ -13,6 +13,7 @@ from torch import nn
 
 from rayfl.algorithms import Answer, Exchange, FedAvg
 from rayfl.algorithms.algorithm import Algorithm, Round
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.batches import TrainingBatch, TrainingStep
 from rayfl.local.requests import LocalTraining
@@ -185,6 +186,9 @@ def test_statistics_are_of_the_steps_own_parameters() -> None:
 
 class ByRequest(Algorithm):
     """Asks for it without FedAvg's help."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest(),)
 
     def round(self, server: Any, context: Any) -> Round:
         answers = yield Exchange(self.client_update, server.model)

@@ -51,20 +51,20 @@ class PhasePlan:
         number: Its number, from 0.
         population: Its clients, once the data is known.
         messages: The traffic of each exchange that the cohort answers, with [participation].
-        first_messages: The same in the phase's first round.
-        trace: What its rounds exchange and request, once the network is known.
         noise: The noise multiplier of its `local.dp`, once known.
         hiding: Its client-level DP, once known; None without it.
+        first_messages: `messages` in the phase's first round.
+        trace: What its rounds exchange and request, once the network is known.
     """
 
     scenario: Scenario = field(repr=False)
     number: int
     population: Population = field(default=NO_CLIENTS, repr=False)
     messages: Sequence[Message] = ()
-    first_messages: Sequence[Message] = ()
-    trace: Trace | None = field(default=None, repr=False)
     noise: PhaseNoise = field(default=None, repr=False)
     hiding: ClientMechanism | None = None
+    first_messages: Sequence[Message] = ()
+    trace: Trace | None = field(default=None, repr=False)
 
     def with_facts(self, **facts: Any) -> PhasePlan:
         """Returns the plan with other fields, and with the same components."""
