@@ -188,6 +188,10 @@ PRIVATE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0}
     [
         ({"algorithm": {"local_clusters": 11}}, "algorithm.local_clusters: 11 clusters .* rows of a memory of 10"),
         ({"task": {"memory": 30}}, "task.memory: client 0 trains on 24 samples .* too few to fill a memory of 30"),
+        (
+            {"phase": {"report": ["divergence"]}},
+            "phases.p.report: 'divergence' compares trained models, .* answer with none in the phase's first round",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message: str) -> None:

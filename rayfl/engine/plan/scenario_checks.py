@@ -248,9 +248,22 @@ def check_rounds(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
         except ScenarioError as error:
             raise ScenarioError(f"{where}.{error}") from None
         check_releases_once(plan, where)
+        _check_divergence(plan, where)
         _check_hosts(scenario, plan, where)
         _ = plan.client_state, plan.server_state
     check_sample_requests([plan for plan in plans if plan.phase.local.dp])
+
+
+def _check_divergence(plan: PhasePlan, where: str) -> None:
+    """Checks that clients train in every round whose trained models are compared."""
+    if not plan.diagnostics.reads_trained or not plan.runs_rounds or plan.traced.unknown:
+        return
+    for when, round in (("the phase's first round", plan.traced.first), ("a round", plan.traced.later)):
+        if not any(exchange.trained for exchange in round):
+            raise ScenarioError(
+                f"{where}.report: 'divergence' compares trained models, but clients of '{plan.phase.algorithm.name}' "
+                f"answer with none in {when}; leave it out"
+            )
 
 
 def _check_client_states(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:

@@ -231,7 +231,8 @@ class _Rounds:
                 return (yield from answer_of(exchange, client, send))
 
             answer, requests = self._updated(index, number, size, exchange.at, update)
-            exchanges[-1] = replace(exchanges[-1], requests=requests)
+            trained = exchange.at == "cohort" and (answer.trained is not None or "delta" in answer.values)
+            exchanges[-1] = replace(exchanges[-1], requests=requests, trained=trained)
             if exchange.at == "cohort":
                 lengths = len(self._model.params), len(self._model.vector)
                 named = {**answer.values, **answer.sums}

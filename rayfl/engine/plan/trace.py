@@ -23,6 +23,7 @@ class TracedExchange:
         up: The parts that it gets back.
         with_first_model: Whether the phase's first model is sent along if clients read it.
         requests: The requests of a client update that read a client's samples; empty unless the cohort answers.
+        trained: Whether the clients' answers name a trained model, or its change.
     """
 
     at: Asked
@@ -30,6 +31,7 @@ class TracedExchange:
     up: tuple[Part, ...]
     with_first_model: bool = True
     requests: tuple[SampleRequest, ...] = ()
+    trained: bool = False
 
 
 TracedRound = Sequence[TracedExchange]
