@@ -11,7 +11,7 @@ import torch
 
 from rayfl.engine.events import RoundDone
 from rayfl.engine.state.state_store import MemoryStore
-from rayfl.errors import RayflError, ScenarioError
+from rayfl.errors import ScenarioError
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
@@ -126,5 +126,6 @@ def test_a_relay_reports_nothing() -> None:
 
 
 def test_divergence_needs_somebody_who_trained() -> None:
-    with pytest.raises(RayflError, match=r"report = \['divergence'\] needs trained models, but no client trained"):
-        scalars("tests.algorithms.test_eval_model:Idle", "divergence")
+    idle = "tests.algorithms.test_eval_model:Idle"
+    with pytest.raises(ScenarioError, match=rf"report: 'divergence' compares .* clients of '{idle}' answer with none"):
+        prepared(idle, PLAIN, {"report": ["divergence"]})

@@ -20,6 +20,7 @@ from rayfl.algorithms import (
     Requirement,
     Round,
     RoundContext,
+    SampleRequest,
     ServerState,
 )
 from rayfl.config import Scenario
@@ -235,10 +236,17 @@ def test_features_and_outputs_are_those_of_the_model_in_evaluation_mode() -> Non
 PEOPLE = "tests.algorithms.scene:TanhNet"
 
 
+class Stated(Telling):
+    """The same, in an algorithm that says that no request of its clients is noised."""
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return ()
+
+
 def test_features_of_single_samples_are_rejected_under_local_dp() -> None:
     dp = {"local": {**PLAIN.local, "dp": {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "delta": 0.001}}}
     with pytest.raises(RayflError, match=r"local\.dp: its client update requests the features of single samples"):
-        run_on_hosts(prepared(f"{HERE}:Telling", PLAIN, dp)[0], 1)
+        run_on_hosts(prepared(f"{HERE}:Stated", PLAIN, dp)[0], 1)
 
 
 class NoFeatures(nn.Module):

@@ -262,7 +262,7 @@ def _check_divergence(plan: PhasePlan, where: str) -> None:
         if not any(exchange.trained for exchange in round):
             raise ScenarioError(
                 f"{where}.report: 'divergence' compares trained models, but clients of '{plan.phase.algorithm.name}' "
-                f"answer with none in {when}; leave it out"
+                f"answer with none in {when}; leave it out, or return Answer(..., trained=...)"
             )
 
 
