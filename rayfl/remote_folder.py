@@ -170,9 +170,9 @@ class RemoteFolder:
             files, root = _file_system(self.uri)
             yield files, f"{root}/{path}".rstrip("/")
         except (OSError, ValueError, NotImplementedError) as error:  # errors of pyarrow derive from these
-            said = " ".join(str(error).strip().partition("\n")[0].split()).rstrip(".")
+            cause = " ".join(str(error).strip().partition("\n")[0].split()).rstrip(".")
             place = f"{path}' in '{self.uri}" if path and not path.startswith(_PROBE) else self.uri
-            raise ResourceError(f"cannot {verb} '{place}': {said}") from None
+            raise ResourceError(f"cannot {verb} '{place}': {cause}") from None
 
 
 def located(place: str | Path) -> Path | RemoteFolder:

@@ -58,8 +58,8 @@ def in_words(
         elif detail["type"] in _OWN_WORDS:
             text = _OWN_WORDS[detail["type"]]
         else:
-            said = detail["msg"].removeprefix("Value error, ")
-            text = said.replace("Input should be ", "must be ").replace("String should ", "must ")
+            message = detail["msg"].removeprefix("Value error, ")
+            text = message.replace("Input should be ", "must be ").replace("String should ", "must ")
         values[path] = value
         if text not in messages.setdefault(path, []):
             messages[path].append(text)
@@ -130,10 +130,10 @@ def report_as_theirs(error: BaseException, what: str) -> str:
 def _reported(error: BaseException, what: str) -> str:
     if isinstance(error, SystemExit):
         return f"{what} tried to exit the process (SystemExit: {error.code})"
-    said = " ".join(str(error).split())
-    if isinstance(error, MemoryError) or any(words in said for words in _NO_MEMORY):
-        return f"{what} ran out of memory ({said or 'MemoryError'})"
-    line = f"{what} raised {type(error).__name__}" + (f": {said}" if said else "")
+    message = " ".join(str(error).split())
+    if isinstance(error, MemoryError) or any(words in message for words in _NO_MEMORY):
+        return f"{what} ran out of memory ({message or 'MemoryError'})"
+    line = f"{what} raised {type(error).__name__}" + (f": {message}" if message else "")
     frames = error.__traceback__.tb_next if error.__traceback__ else None
     while frames and str(frames.tb_frame.f_globals.get("__name__")).split(".")[0] == "importlib":
         frames = frames.tb_next

@@ -143,12 +143,12 @@ def asked(kind: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> t
     def run_with(options: RunOptions, name: str, overrides: list[str], quick: bool, console: Console) -> None:
         seen.append((name, overrides, quick))
 
-    def carry_out(options: argparse.Namespace) -> int:
+    def execute(options: argparse.Namespace) -> int:
         seen.append((options.name, options.overrides, options.quick))
         return 0
 
     monkeypatch.setattr(rayfl.runs.session, "run_with", run_with)
-    monkeypatch.setattr(rayfl.cli.data, "_carry_out", carry_out)
+    monkeypatch.setattr(rayfl.cli.data, "_execute", execute)
     if kind == "submit":
         kind, arguments = "run", [each for each in arguments if each not in ("--name", "cyclic")]
     arguments = [each for each in arguments if each != "--show"]  # prints instead of running

@@ -173,8 +173,8 @@ def _check_declarations(algorithm: Algorithm, where: str) -> None:
             f"{where}: {type(algorithm).__name__}.assumes_sgd() must return a reason or empty text, not {reason!r}"
         )
     for method in ("reads_first_model", "buffers_are_sent"):
-        if not isinstance(said := _said(algorithm, method, where), bool):
-            raise ScenarioError(f"{where}: {type(algorithm).__name__}.{method}() must return a bool, not {said!r}")
+        if not isinstance(result := _said(algorithm, method, where), bool):
+            raise ScenarioError(f"{where}: {type(algorithm).__name__}.{method}() must return a bool, not {result!r}")
 
 
 def _said(algorithm: Algorithm, method: str, where: str) -> Any:

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl analyse") ->
         of_command.error("--hosts: must be at least 1")
     if options.backend == "inline":
         refuse(of_command, options, "with --backend inline", "hosts", "address")
-    return exit_status(lambda: _carry_out(options), "interrupted: run the same command again to continue")
+    return exit_status(lambda: _execute(options), "interrupted: run the same command again to continue")
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -74,11 +74,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     from rayfl.data.files import data_folder
     from rayfl.remote_folder import local
     from rayfl.studies.analysis.analysis import ANALYSES, Analysis
-    from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
+    from rayfl.studies.analysis.execution import AnalysisSettings, run_analysis
     from rayfl.studies.analysis.run_folder import RunFolder
 
     for text in options.runs:
@@ -95,7 +95,7 @@ def _carry_out(options: argparse.Namespace) -> int:
     launch = AnalysisSettings(
         options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out
     )
-    carry_out(analysis, runs, launch, Console())
+    run_analysis(analysis, runs, launch, Console())
     return 0
 
 

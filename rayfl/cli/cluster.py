@@ -41,7 +41,7 @@ def main(arguments: Sequence[str], prog: str) -> int:
         if not options.name:
             of_command.error("name a scenario; `rayfl list` lists them")
         check_centralised(of_command, options)
-    return exit_status(lambda: _carry_out(command, options))
+    return exit_status(lambda: _execute(command, options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -61,16 +61,16 @@ def _command(prog: str) -> str:
     return prog.rpartition(" ")[2]
 
 
-def _carry_out(command: str, options: argparse.Namespace) -> int:
+def _execute(command: str, options: argparse.Namespace) -> int:
     from rayfl.cli import submitted_runs as commands
 
-    carry_out = {
+    handlers = {
         "submit": commands.submit_run,
         "attach": commands.follow_run,
         "status": commands.print_status,
         "stop": commands.stop_run,
     }
-    return carry_out[command](options, Console())
+    return handlers[command](options, Console())
 
 
 def _add_submission(parser: argparse.ArgumentParser) -> None:

@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl data") -> in
     options = of_command.parse_intermixed_args(arguments)
     if not options.name:
         of_command.error("name a scenario")
-    return exit_status(lambda: _carry_out(options))
+    return exit_status(lambda: _execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     from rayfl.cli.data_pictures import draw_sheet, draw_split
     from rayfl.config.loader import load_scenario
     from rayfl.data.files import cache_folder, data_folder
@@ -71,12 +71,12 @@ def _carry_out(options: argparse.Namespace) -> int:
     scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
     store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
     facts = split_facts(store)
-    console, said = Console(), empty_classes(store)
+    console, note = Console(), empty_classes(store)
     for line in (
         f"{scenario.title or scenario.name} (data seed {scenario.data_seed})",
         f"data     {store.provenance.source}: {store.provenance.description}",
         f"         {store.summary()}",
-        *([f"note     {said}"] if said else []),
+        *([f"note     {note}"] if note else []),
     ):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     measured = {"training samples": facts.sizes, **{f"{name} samples": s for name, s in facts.held_out.items()}}

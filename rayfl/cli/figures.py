@@ -43,7 +43,7 @@ def main(arguments: Sequence[str], prog: str) -> int:
         prog: Ends with the command, such as `rayfl compare`.
     """
     options = parser(prog).parse_args(arguments)
-    return exit_status(lambda: options.carry_out(options))
+    return exit_status(lambda: options.execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -73,7 +73,7 @@ def _parser_of_compare(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--format", choices=["text", "markdown", "latex"], default="text", help="how to print it (default: text)"
     )
-    parser.set_defaults(carry_out=_compare)
+    parser.set_defaults(execute=_compare)
     return parser
 
 
@@ -111,7 +111,7 @@ def _parser_of_plot(prog: str) -> argparse.ArgumentParser:
         metavar="WIDTH",
         help="column (3.4 inches) or page (7 inches; default where there are several panels)",
     )
-    parser.set_defaults(carry_out=_plot)
+    parser.set_defaults(execute=_plot)
     return parser
 
 
@@ -126,7 +126,7 @@ def _parser_of_report(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the file to write (default: report.html in the folder)"
     )
-    parser.set_defaults(carry_out=_report)
+    parser.set_defaults(execute=_report)
     return parser
 
 

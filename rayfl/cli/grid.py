@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl grid") -> in
     if options.table_only:
         refuse(of_command, options, "with --table-only", "only", "seed", "task", "backend", "address", "data_dir")
     resolve_shared(of_command, options)
-    return exit_status(lambda: _carry_out(options), "interrupted: run the same command again for the remaining cells")
+    return exit_status(lambda: _execute(options), "interrupted: run the same command again for the remaining cells")
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -58,7 +58,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     if options.list:
         from rayfl.cli.list import grid_entries, print_grids
 

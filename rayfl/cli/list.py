@@ -212,7 +212,7 @@ STYLES = {"found": "green", "stand-in": "yellow", "missing": "red"}
 def main(arguments: Sequence[str], prog: str) -> int:
     """The command; `exit_status` explains what it returns."""
     options = parser(prog).parse_args(arguments)
-    return exit_status(lambda: _carry_out(options))
+    return exit_status(lambda: _execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -226,7 +226,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     scenarios = [] if options.grids else scenario_entries(options.text)
     grids = [] if options.scenarios else grid_entries(options.text)
     if options.json:

@@ -46,7 +46,7 @@ DATA = {
 def main(arguments: Sequence[str], prog: str) -> int:
     """The command; `exit_status` explains what it returns."""
     options = parser(prog).parse_args(arguments)
-    return exit_status(lambda: _carry_out(options))
+    return exit_status(lambda: _execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -63,7 +63,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     files = starter(options.name, options.data, options.algorithm)
     written = {options.folder / name: text for name, text in files.items()}
     if taken := [path for path in written if path.exists()]:

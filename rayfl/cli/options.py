@@ -130,7 +130,9 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     """What the command says about how a run, a submission or the runs of a grid are started."""
     from rayfl.runs.options import RunOptions
 
-    said = vars(options)
-    centralise: Centralise = "keep_momentum" if said.get("keep_momentum") else said.get("centralised", False)
-    given = {name: said[name] for name in ("backend", "address", "out", "data_dir", "resume", "more") if said.get(name)}
+    chosen = vars(options)
+    centralise: Centralise = "keep_momentum" if chosen.get("keep_momentum") else chosen.get("centralised", False)
+    given = {
+        name: chosen[name] for name in ("backend", "address", "out", "data_dir", "resume", "more") if chosen.get(name)
+    }
     return RunOptions(centralise=centralise, **given)

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         refuse(of_command, options, "where a run continues in its own folder", "out")
     resolve_shared(of_command, options)
     check_centralised(of_command, options)
-    return exit_status(lambda: _carry_out(options))
+    return exit_status(lambda: _execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -91,7 +91,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     if options.list:
         from rayfl.cli.list import print_scenarios, scenario_entries
 

@@ -53,11 +53,11 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
         console.print("no submitted run is active on this cluster")
         return 0
     table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
-    for handle, told in found:
-        rounds = f"{told['committed_rounds']} of {told['rounds']}" if "rounds" in told else "–"
-        since = str(told.get("started", "–")).replace("T", " ").removesuffix("+00:00")
-        state = told["status"] if not told.get("reason") else f"{told['status']}: {told['reason']}"
-        table.add_row(*map(Text, (handle.name, state, rounds, told.get("phase") or "–", since)))
+    for handle, status in found:
+        rounds = f"{status['committed_rounds']} of {status['rounds']}" if "rounds" in status else "–"
+        since = str(status.get("started", "–")).replace("T", " ").removesuffix("+00:00")
+        state = status["status"] if not status.get("reason") else f"{status['status']}: {status['reason']}"
+        table.add_row(*map(Text, (handle.name, state, rounds, status.get("phase") or "–", since)))
     console.print(table)
     for handle, _ in found:
         console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
@@ -107,10 +107,10 @@ def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) ->
             bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
 
 
-def _shown(told: dict[str, Any]) -> dict[str, Any]:
+def _shown(status: dict[str, Any]) -> dict[str, Any]:
     """The fields of the progress bar for a status."""
-    if told["status"] == "running":
-        done, rounds = told["committed_rounds"], told["rounds"]
-        doing = f"{told.get('phase') or 'starting'}, round {done} of {rounds}"
+    if status["status"] == "running":
+        done, rounds = status["committed_rounds"], status["rounds"]
+        doing = f"{status.get('phase') or 'starting'}, round {done} of {rounds}"
         return {"total": rounds, "completed": done, "doing": doing}
-    return {"doing": f"{told['status']}: {told['reason']}" if told.get("reason") else told["status"]}
+    return {"doing": f"{status['status']}: {status['reason']}" if status.get("reason") else status["status"]}

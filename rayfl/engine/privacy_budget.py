@@ -113,8 +113,8 @@ class PrivacyBudget:
         filter, updates = RenyiFilter(dp.target_epsilon, dp.delta, dp.secure), self._updates(index, cohort)
         spent = tuple(client for client in cohort if not self._fits(filter, index, client, updates[client]))
         if spent:
-            said = f"an update of {_named(spent)} would exceed {AGAIN.format(SAMPLES)}"
-            return Admission((), spent, said, True, SAMPLES)
+            reason = f"an update of {_named(spent)} would exceed {AGAIN.format(SAMPLES)}"
+            return Admission((), spent, reason, True, SAMPLES)
         self._under_way[index.round] = updates
         return Admission(cohort)
 

@@ -132,8 +132,8 @@ class Scorer:
         found = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
         found |= _personalized(means)
         of_test = [(label, metric, values["test"][label]) for label, metric in self._metrics.items()]
-        said = [(label, value, metric.remark(value)) for label, metric, value in of_test if value is not None]
-        remarks = tuple(f"{label} {value:.4g}: {text}" for label, value, text in said if text)
+        remarked = [(label, value, metric.remark(value)) for label, metric, value in of_test if value is not None]
+        remarks = tuple(f"{label} {value:.4g}: {text}" for label, value, text in remarked if text)
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
             found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)

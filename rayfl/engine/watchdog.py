@@ -131,8 +131,8 @@ class Watchdog:
         longest = self._longest_s.get(phase)
         if longest is None:
             return WARNINGS_AT_FIRST * self._every_s, "no answer was measured yet"
-        said = f"the longest wait so far was {longest:.1f} s"
+        reason = f"the longest wait so far was {longest:.1f} s"
         if firsts or not self._evaluated.get(phase, True):
-            said += f", but this is the first {'answer of a worker' if firsts else 'evaluation'}"
-            return max(WARNINGS_AT_FIRST * self._every_s, SILENCE_FACTOR * longest), said
-        return max(WARNINGS * self._every_s, SILENCE_FACTOR * longest), said
+            reason += f", but this is the first {'answer of a worker' if firsts else 'evaluation'}"
+            return max(WARNINGS_AT_FIRST * self._every_s, SILENCE_FACTOR * longest), reason
+        return max(WARNINGS * self._every_s, SILENCE_FACTOR * longest), reason

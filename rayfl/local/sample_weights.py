@@ -51,8 +51,8 @@ def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.samp
     try:
         found = WEIGHTINGS.build(chosen, where, labels=labels.cpu().numpy())
     except ScenarioError as error:
-        said = str(error)
-        raise ScenarioError(said if said.startswith(where) else f"{where}: {said}") from None
+        message = str(error)
+        raise ScenarioError(message if message.startswith(where) else f"{where}: {message}") from None
     weights = np.asarray(found, dtype=np.float64) if _is_numeric(found) else np.empty(0)
     if weights.shape != (len(labels),) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise ScenarioError(

@@ -78,8 +78,8 @@ def listed(names: Sequence[str], most: int = 5) -> str:
 def taken_over(taken: Sequence[str], fresh: Sequence[str], not_used: Sequence[str]) -> str:
     """One line for users: "8 tensors taken, 2 fresh ('fc3.bias', 'fc3.weight')"."""
     others = {"fresh": fresh, "not used": not_used}
-    said = [f"{len(names)} {what} ({listed(names)})" for what, names in others.items() if names]
-    return ", ".join([f"{len(taken)} tensors taken", *said])
+    differences = [f"{len(names)} {what} ({listed(names)})" for what, names in others.items() if names]
+    return ", ".join([f"{len(taken)} tensors taken", *differences])
 
 
 def followed(name: str, copies: Mapping[str, str]) -> str | None:

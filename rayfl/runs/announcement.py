@@ -33,8 +33,8 @@ def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
     ]
     if run_plan.accounting:
         lines += [f"privacy  {line}" for line in planned_cost(run_plan)]
-    if said := empty_classes(store):
-        lines.append(f"note     {said}")
+    if note := empty_classes(store):
+        lines.append(f"note     {note}")
     if store.server is not None and not any(_reads_server(plan) for plan in run_plan.phases):
         lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
     lines += privacy_lines(run_plan)

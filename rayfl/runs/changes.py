@@ -47,12 +47,12 @@ def check_something_left(folder: Path, scenario: Scenario, given: Given, where: 
         return
     stopped = status.get("stopped")
     if not stopped:
-        said = "has finished"
+        state = "has finished"
     elif given or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
         return
     else:
-        said = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
-    raise ResourceError(f"nothing to resume: the run in '{where}' {said}; add rounds with --more ROUNDS")
+        state = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
+    raise ResourceError(f"nothing to resume: the run in '{where}' {state}; add rounds with --more ROUNDS")
 
 
 def plain_scenario(scenario: Scenario) -> dict[str, Any]:
@@ -174,16 +174,16 @@ def _rounds(before: Scenario, now: Scenario, done: int) -> Iterator[str]:
         own, first = done - first, first + old.rounds
         if old.rounds == new.rounds:
             continue
-        said = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
+        change = f"phases.{new.name}.rounds: {old.rounds}, now {new.rounds}"
         targets = [dp for phase in now.phases for dp in (phase.local.dp, phase.settings.dp) if dp is not None]
         if own > old.rounds:
-            yield f"{said}, but the phase is complete"
+            yield f"{change}, but the phase is complete"
         elif new.rounds < own:
-            yield f"{said}, but {own} of them are complete"
+            yield f"{change}, but {own} of them are complete"
         elif own > 0 and old.local.round_schedule.depends_on_length:
-            yield f"{said}, but the learning rate of its completed rounds (local.round_schedule) depends on them"
+            yield f"{change}, but the learning rate of its completed rounds (local.round_schedule) depends on them"
         elif any(dp.target_epsilon is not None for dp in targets):
-            yield f"{said}, but the noise of a target_epsilon depends on them"
+            yield f"{change}, but the noise of a target_epsilon depends on them"
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -56,19 +56,19 @@ def end_early(
         reopened_after: For a reopened run that failed to continue, the last round before; otherwise 0.
         resumable: Whether the run has a checkpoint to resume from.
     """
-    saved, missing, said = None, None, "no round was committed, so there is no model"
+    saved, missing, outcome = None, None, "no round was committed, so there is no model"
     if reopened_after:
-        missing = said = f"the run could not continue after round {reopened_after}, so nothing new was saved"
+        missing = outcome = f"the run could not continue after round {reopened_after}, so nothing new was saved"
     else:
         try:
             # on Ray, more rounds may have been committed since the last event arrived
             committed, state = models.of(session)
             if committed:
                 records.write_model(state)
-                saved, said = committed, f"{MODEL} holds the model of round {committed}"
+                saved, outcome = committed, f"{MODEL} holds the model of round {committed}"
         except BaseException as failure:  # a second Ctrl-C too: the status must still be written
             missing = one_line(failure)
-            said = f"the model of the last committed round could not be saved: {missing}"
+            outcome = f"the model of the last committed round could not be saved: {missing}"
     try:
         if privacy is not None:
             privacy.finish(records, saved)
@@ -83,7 +83,7 @@ def end_early(
     except Exception as failure:
         _warn(console, f"status.json could not be written: {one_line(failure)}")
     resumed = f"; continue with `rayfl resume {shlex.quote(records.where)}`" if resumable else ""
-    _warn(console, f"the run ended early; {said}; records: {records.where}{resumed}")
+    _warn(console, f"the run ended early; {outcome}; records: {records.where}{resumed}")
 
 
 def draw(metrics: pa.Table, run_plan: RunPlan, path: Path, console: Console) -> None:

@@ -101,8 +101,8 @@ class ClientPrivacy:
         if names := self._account.uncovered(last):
             return f"privacy: client-level, {delta}; no guarantee for the run: {', '.join(names)} without dp"
         epsilon = json_number(self._account.epsilon(last))
-        said = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
-        return f"privacy: client-level epsilon {said} ({hidden}), {delta}, after round {last}{beside(self._discarded)}"
+        value = epsilon if isinstance(epsilon, str) else f"{epsilon:.4g}"
+        return f"privacy: client-level epsilon {value} ({hidden}), {delta}, after round {last}{beside(self._discarded)}"
 
     def content(self, model_round: int | None = None) -> dict[str, Any]:
         """The table `clients` of privacy.json; see `SamplePrivacy.content`."""

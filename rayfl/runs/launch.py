@@ -131,7 +131,7 @@ class Launch:
         return str(self.mirror.remote if self.mirror else self.folder or "")
 
 
-def carry_out(scenario: Scenario, launch: Launch, console: Console, prepared: Prepared | None = None) -> Result:
+def launch_run(scenario: Scenario, launch: Launch, console: Console, prepared: Prepared | None = None) -> Result:
     """Runs a scenario as `rayfl.run` does.
 
     Args:
@@ -144,10 +144,10 @@ def carry_out(scenario: Scenario, launch: Launch, console: Console, prepared: Pr
         raise ScenarioError("resources.dashboard: has no effect without Ray (backend 'inline'); leave it out")
     with ExitStack() as held:
         check_held = held.enter_context(run_lock(launch.folder, launch.where)) if launch.folder else None
-        return _carried_out(scenario, launch, console, held, check_held, prepared or Prepared(launch.data_dir))
+        return _launch_held(scenario, launch, console, held, check_held, prepared or Prepared(launch.data_dir))
 
 
-def _carried_out(
+def _launch_held(
     scenario: Scenario,
     launch: Launch,
     console: Console,
@@ -238,8 +238,8 @@ def _carried_out(
             pass
         metrics, state = run.finish()
     if stopped := run.stopped:
-        said = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
-        console.print(Text(said), soft_wrap=True)
+        message = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
+        console.print(Text(message), soft_wrap=True)
     draw(metrics, run_plan, records.folder / "curves.png", console)
     run.summarize()
     return Result(
@@ -277,7 +277,7 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
             more=0,
             place=None,
         )
-        carry_out(before, replace(launch, options=options, for_itself=False, mirror=None), console, prepared)
+        launch_run(before, replace(launch, options=options, for_itself=False, mirror=None), console, prepared)
 
     def say(text: str) -> None:
         console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)

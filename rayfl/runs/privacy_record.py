@@ -156,9 +156,9 @@ def begin_to_charge(
         if run_plan.accounting:
             last = last_round_within_targets(run_plan, discarded)
     if after or discarded:
-        said = (
+        message = (
             f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "
             f"uninterrupted run; epsilon counts all releases{beside(discarded)}"
         )
-        console.print(Text(said, style="yellow"), soft_wrap=True)
+        console.print(Text(message, style="yellow"), soft_wrap=True)
     session.charge_to(Charges(ledger, discarded, last))

@@ -361,7 +361,9 @@ class Run:
     def _end_with_round(self) -> None:
         """Passes an interruption on: the session ends with a snapshot after the current round."""
         assert self._session is not None
-        said = "interrupted: the run ends after the current round, with a checkpoint; interrupt it again to end it now"
+        message = (
+            "interrupted: the run ends after the current round, with a checkpoint; interrupt it again to end it now"
+        )
         self._session.interrupt()
         # in another thread, since this one may be printing
-        Thread(target=self._console.print, args=[Text(said, style="yellow")], kwargs={"soft_wrap": True}).start()
+        Thread(target=self._console.print, args=[Text(message, style="yellow")], kwargs={"soft_wrap": True}).start()

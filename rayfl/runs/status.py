@@ -221,8 +221,8 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         return content
     if (now := _read(folder)) != content:  # the run ended just now
         return now
-    said = f"process {process['pid']} on {process['host']} is gone: it was killed, or its machine went down"
-    return content | {"status": LOST, "reason": said}
+    reason = f"process {process['pid']} on {process['host']} is gone: it was killed, or its machine went down"
+    return content | {"status": LOST, "reason": reason}
 
 
 def readable_status(folder: Path, say: Callable[[str], None] = lambda _: None) -> dict[str, Any] | None:

@@ -57,9 +57,9 @@ def from_file(path: Path) -> Source:
     except OSError as error:
         raise DataError(f"{where}: {error.strerror or error}") from None
     except Exception as error:  # PyTorch's restricted unpickler may raise anything on a damaged file
-        said = " ".join(str(error).split())[:200]
+        cause = " ".join(str(error).split())[:200]
         raise DataError(
-            f"{where}: is neither a .safetensors file nor a state dict of tensors only, written by torch.save ({said})"
+            f"{where}: is neither a .safetensors file nor a state dict of tensors only, written by torch.save ({cause})"
         ) from None
     if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
         raise DataError(f"{where}: holds a {type(state).__name__}, not a state dict")
@@ -133,8 +133,8 @@ def from_library(name: str) -> Source:
     try:
         state = found.get_state_dict(progress=False, check_hash=True)
     except Exception as error:  # torch.hub passes on errors of urllib, the file system and the hash check
-        said = " ".join(str(error).split())
-        raise DataError(f"{where}: cannot be loaded from {found.url} ({type(error).__name__}: {said})") from None
+        cause = " ".join(str(error).split())
+        raise DataError(f"{where}: cannot be loaded from {found.url} ({type(error).__name__}: {cause})") from None
     return Source(state, {"kind": "weights", "name": name, "url": found.url}, where)
 
 

@@ -237,10 +237,10 @@ class WorkingFolder:
             try:
                 self._mirror.publish_last()
             except BaseException as failure:  # also on Ctrl-C, by a user who does not want to wait
-                said = f"{str(failure) or 'interrupted'}; unpublished files of the run are in {self.path}; copy them"
+                message = f"{str(failure) or 'interrupted'}; unpublished files of the run are in {self.path}; copy them"
                 if error is None and isinstance(failure, ResourceError):
-                    raise ResourceError(said) from None
-                self._console.print(Text(f"warning: {said}", style="yellow"), soft_wrap=True)
+                    raise ResourceError(message) from None
+                self._console.print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)
                 if error is None:
                     raise
                 return

@@ -57,10 +57,10 @@ class Handle:
             ResourceError: The run has ended, and its records are not on this machine.
         """
         try:
-            told: dict[str, Any] | None = ray.get(self._actor.status.remote())
+            status: dict[str, Any] | None = ray.get(self._actor.status.remote())
         except RayActorError:
-            told = self._recorded()
-        return told or {"status": "preparing"}
+            status = self._recorded()
+        return status or {"status": "preparing"}
 
     @property
     def resuming(self) -> str:
@@ -87,10 +87,10 @@ class Handle:
             machine.
         """
         try:
-            told: tuple[str, int] = ray.get(self._actor.printed.remote(since))
+            printed: tuple[str, int] = ray.get(self._actor.printed.remote(since))
         except RayActorError:
             return lines_of(self.folder / LOG, since)
-        return told
+        return printed
 
     def metrics(self) -> pa.Table:
         """The metrics so far, one row for each evaluated round.

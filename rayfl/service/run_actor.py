@@ -80,8 +80,8 @@ class RunActor:
         return RunArchive(self._submission.folder).metrics
 
     def status(self) -> dict[str, Any] | None:
-        told = read_status(self._submission.folder)
-        return told | self._watch.last if told and told["status"] in UNDER_WAY else told
+        status = read_status(self._submission.folder)
+        return status | self._watch.last if status and status["status"] in UNDER_WAY else status
 
     def printed(self, since: int) -> tuple[str, int]:
         self._followed = time.monotonic()
@@ -96,25 +96,25 @@ class RunActor:
 
     def _run(self, this: Any) -> None:
         try:
-            self._carry_out(log_console(self._submission.folder / LOG))
+            self._execute(log_console(self._submission.folder / LOG))
         finally:
             self._ended.set()
             if time.monotonic() - self._followed < FAREWELL_S:  # a follower still wants to know how it ended
                 time.sleep(FAREWELL_S)
             ray.kill(this)
 
-    def _carry_out(self, console: Console) -> None:
-        from rayfl.runs.launch import Launch, carry_out
+    def _execute(self, console: Console) -> None:
+        from rayfl.runs.launch import Launch, launch_run
         from rayfl.runs.run_lock import HeldError
 
         given, folder = self._submission, self._submission.folder
         try:
             options = replace(given.options, folder=folder, callbacks=[*given.options.callbacks, self._watch])
             launch = Launch(options, request=self._request)
-            carry_out(given.scenario, launch, console)
+            launch_run(given.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
-            said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-            console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
+            message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+            console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
             if isinstance(error, HeldError):
                 return  # the folder's records are those of another run
             status = readable_status(folder)

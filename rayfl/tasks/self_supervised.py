@@ -240,9 +240,9 @@ class Orchestra(SelfSupervised):
         likelihoods = (directions @ head.centroids.T / self.temperature).log_softmax(dim=1)
         turns = torch.randint(4, (len(turned),))
         rotated = quarter_turned(turned.permute(0, 2, 3, 1), turns.to(turned.device)).permute(0, 3, 1, 2)
-        told = head.rotation(batch.module(rotated))
+        predicted = head.rotation(batch.module(rotated))
         self._remember(batch.client, targets)
-        return cross_entropy(told, turns.to(told.device)) - (clusters * likelihoods).sum(dim=1).mean()
+        return cross_entropy(predicted, turns.to(predicted.device)) - (clusters * likelihoods).sum(dim=1).mean()
 
     def symbolic_state(self, network: nn.Module) -> Mapping[str, torch.Tensor]:
         head = self.head_of(network)

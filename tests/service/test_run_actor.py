@@ -38,10 +38,10 @@ def actor_of(folder: Path, **options: Any) -> RunActor:
 def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, killed: list[Any]) -> str:
     """What the log says after a run that failed with an error before it wrote records."""
 
-    def carry_out(*_: Any) -> None:
+    def launch_run(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(rayfl.runs.launch, "carry_out", carry_out)
+    monkeypatch.setattr(rayfl.runs.launch, "launch_run", launch_run)
     actor = actor_of(folder)
     actor._run(None)
     assert actor.ended(0.0)

@@ -57,8 +57,8 @@ class Actors:
     def open(self, run: RunPlan) -> None:
         """Begins another run on all actors; discards everything from the previous one."""
         code, shared, whole = _sent(run)
-        told = self.server.call("open", code, shared, whole)
-        begun = [host.call("open", told) for host in self.hosts]  # after the server, which a host asks for the run
+        opened = self.server.call("open", code, shared, whole)
+        begun = [host.call("open", opened) for host in self.hosts]  # after the server, which a host asks for the run
         begun.append(self.scheduler.call("open", code, shared, self._backend))
         # Ray lets later calls overtake one whose arguments are still awaited, and they would find the previous run
         ray.wait(begun, num_returns=len(begun))

@@ -286,9 +286,9 @@ class Attempt:
             raise self._told(error) from None
 
     def _told(self, error: RayError) -> Exception:
-        told = as_rayfl_error(error, self._names)
-        self._log.write(take_ray_text(told))
-        return told
+        converted = as_rayfl_error(error, self._names)
+        self._log.write(take_ray_text(converted))
+        return converted
 
 
 class _WithHead(RayBackend):

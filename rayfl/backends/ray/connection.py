@@ -141,8 +141,8 @@ def _started(**options: Any) -> Any:
         except Exception as error:  # Ray raises a plain Exception
             if "timed out" not in str(error):
                 raise
-            said = "Ray did not start in time, as on a busy machine; trying again"
-            print(f"warning: {said} ({number} of {START_TRIES})", file=sys.stderr)
+            warning = "Ray did not start in time, as on a busy machine; trying again"
+            print(f"warning: {warning} ({number} of {START_TRIES})", file=sys.stderr)
     return ray.init(address="local", **options)
 
 

@@ -49,9 +49,9 @@ def as_rayfl_error(error: RayError, names: Mapping[str, str]) -> RayflError:
         cause = cause.cause
     if isinstance(cause, RayflError):
         return cause
-    told = _told(cause, names)
-    told.add_note(str(cause))
-    return told
+    converted = _told(cause, names)
+    converted.add_note(str(cause))
+    return converted
 
 
 def take_ray_text(error: RayflError) -> str:
@@ -148,11 +148,11 @@ class Started(Generic[T]):
         except RayflError as error:
             self._error = type(error)(f"{where}: {error}")
         except RayError as error:  # another actor that it called died
-            told = as_rayfl_error(error, {})
-            self._error = type(told)(f"{where}: {told}")
+            converted = as_rayfl_error(error, {})
+            self._error = type(converted)(f"{where}: {converted}")
         except BaseException as error:  # a user's code may raise anything
-            said = "".join(traceback.format_exception_only(error)).strip()
-            self._error = ResourceError(f"{where}: {said}\n{their_traceback(error)}")
+            message = "".join(traceback.format_exception_only(error)).strip()
+            self._error = ResourceError(f"{where}: {message}\n{their_traceback(error)}")
 
     def get(self) -> T:
         """Returns the object, or raises the stored error."""

@@ -50,11 +50,11 @@ class HostActor:
         except ValueError:  # Ray raises it for an unknown name
             raise LostError("the server died") from None
 
-    def open(self, told: None = None) -> None:
+    def open(self, opened: None = None) -> None:
         """Begins the server's run; discards everything from the previous one.
 
         Args:
-            told: The result of the server's `open`, for which this call must wait.
+            opened: The result of the server's `open`, for which this call must wait.
         """
         self._watched = False
         self._host: Started[Host] | None = None  # frees the previous run's memory first

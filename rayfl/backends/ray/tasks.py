@@ -160,6 +160,6 @@ def _value(ref: Any, log: RayLog) -> Any:
     try:
         return ray.get(ref)
     except RayError as error:
-        told = as_rayfl_error(error, {})
-        log.write(take_ray_text(told))
-        return told
+        converted = as_rayfl_error(error, {})
+        log.write(take_ray_text(converted))
+        return converted

@@ -36,7 +36,7 @@ SIGNS = {"ok": Text("ok", "green"), "warning": Text("warning", "yellow"), "probl
 def main(arguments: Sequence[str] | None = None, prog: str = "rayfl doctor") -> int:
     """The command; `exit_status` explains what it returns."""
     options = parser(prog).parse_args(arguments)
-    return exit_status(lambda: _carry_out(options))
+    return exit_status(lambda: _execute(options))
 
 
 def parser(prog: str) -> argparse.ArgumentParser:
@@ -46,7 +46,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _carry_out(options: argparse.Namespace) -> int:
+def _execute(options: argparse.Namespace) -> int:
     checks = [*all_checks()]
     if options.json:
         print(json.dumps([*map(asdict, checks)], indent=1))
@@ -112,5 +112,7 @@ def print_checks(checks: Sequence[Check]) -> None:
     table.columns[-1].overflow = "fold"
     console.print(table)
     problems, warnings = (sum(check.state == state for check in checks) for state in ("problem", "warning"))
-    said = [f"{number} {word}{'s' * (number != 1)}" for number, word in ((problems, "problem"), (warnings, "warning"))]
-    console.print(f"\n{' and '.join(said)}" if problems or warnings else "\nready: no problems and no warnings")
+    counts = [
+        f"{number} {word}{'s' * (number != 1)}" for number, word in ((problems, "problem"), (warnings, "warning"))
+    ]
+    console.print(f"\n{' and '.join(counts)}" if problems or warnings else "\nready: no problems and no warnings")

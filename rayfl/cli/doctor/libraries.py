@@ -98,8 +98,8 @@ def _imports(name: str, package: str, found: Library) -> Check:
     if not found.version:
         return Check(GROUP, name, "not installed", "problem", f"pip install {package}")
     if found.error:
-        said = f"{found.version}, cannot be imported ({found.error})"
-        return Check(GROUP, name, said, "problem", "install torch and torchvision together, from the same index")
+        text = f"{found.version}, cannot be imported ({found.error})"
+        return Check(GROUP, name, text, "problem", "install torch and torchvision together, from the same index")
     return Check(GROUP, name, found.version)
 
 
@@ -265,12 +265,12 @@ def ray_checks(facts: RayFacts) -> Iterator[Check]:
     """Checks the cluster, the token and earlier sessions."""
     yield _cluster(facts)
     yield _token(facts)
-    said = f"{facts.sessions} in {facts.temporary}, {in_gb(facts.sessions_size)}"
+    text = f"{facts.sessions} in {facts.temporary}, {in_gb(facts.sessions_size)}"
     if facts.sessions > MANY_SESSIONS or facts.sessions_size > LARGE_SESSIONS:
         remedy = f"when no Ray is running: rm -r {facts.temporary}/session_*"
-        yield Check(RAY, "sessions", said, "warning", remedy)
+        yield Check(RAY, "sessions", text, "warning", remedy)
     else:
-        yield Check(RAY, "sessions", said)
+        yield Check(RAY, "sessions", text)
 
 
 def _cluster(facts: RayFacts) -> Check:

@@ -102,11 +102,11 @@ def machine_checks(facts: MachineFacts) -> Iterator[Check]:
 
 
 def _python(version: tuple[int, int, int]) -> Check:
-    said = ".".join(map(str, version))
+    text = ".".join(map(str, version))
     if OLDEST_PYTHON <= version[:2] <= NEWEST_PYTHON:
-        return Check(GROUP, "Python", said)
+        return Check(GROUP, "Python", text)
     oldest, newest = (".".join(map(str, bound)) for bound in (OLDEST_PYTHON, NEWEST_PYTHON))
-    return Check(GROUP, "Python", said, "problem", f"install rayfl under Python {oldest} to {newest}")
+    return Check(GROUP, "Python", text, "problem", f"install rayfl under Python {oldest} to {newest}")
 
 
 def _libc(libc: tuple[str, str]) -> Check:
@@ -125,11 +125,11 @@ def _libc(libc: tuple[str, str]) -> Check:
 def _memory(facts: MachineFacts) -> Check:
     usable = min(facts.memory, facts.memory_limit or facts.memory)
     limited = usable < facts.memory
-    said = f"{in_gb(usable)}, the control group's limit, of {in_gb(facts.memory)}" if limited else in_gb(usable)
+    text = f"{in_gb(usable)}, the control group's limit, of {in_gb(facts.memory)}" if limited else in_gb(usable)
     if usable >= LITTLE_MEMORY:
-        return Check(GROUP, "memory", said)
+        return Check(GROUP, "memory", text)
     remedy = f"give at least {in_gb(LITTLE_MEMORY)}, or use few worker processes: resources.hosts=1"
-    return Check(GROUP, "memory", said, "warning", remedy)
+    return Check(GROUP, "memory", text, "warning", remedy)
 
 
 def _cpu(flags: frozenset[str]) -> Check:
@@ -164,12 +164,12 @@ def data_checks(folder: Path, named: bool) -> Iterator[Check]:
         if found is not None:
             yield Check(DATA, known.title, f"found: {found}")
         else:
-            said = (
+            text = (
                 "not found; scenarios use a generated stand-in"
                 if known.generated
                 else "not found, and needed by its scenarios"
             )
-            yield Check(DATA, known.title, said, remedy=f"for real data: {known.get.format(folder=folder)}")
+            yield Check(DATA, known.title, text, remedy=f"for real data: {known.get.format(folder=folder)}")
 
 
 @dataclass(frozen=True)
@@ -207,12 +207,12 @@ def disk_checks(places: Mapping[str, tuple[Path, Space]], store: Space | None) -
         store: The space of /dev/shm, where Ray keeps its objects; None if there is no such folder.
     """
     for name, (path, space) in places.items():
-        said = f"{in_gb(space.free)} free at {path}"
+        text = f"{in_gb(space.free)} free at {path}"
         if space.free >= FEW:
-            yield Check(DISK, name, said)
+            yield Check(DISK, name, text)
         else:
             remedy = f"free at least {in_gb(FEW)}: runs write checkpoints, and Ray its logs and objects"
-            yield Check(DISK, name, said, "warning" if space.free >= TOO_FEW else "problem", remedy)
+            yield Check(DISK, name, text, "warning" if space.free >= TOO_FEW else "problem", remedy)
     if store is None:
         yield Check(
             DISK, "object store", "no /dev/shm", "warning", "Ray keeps its objects in /tmp instead, which is slow"

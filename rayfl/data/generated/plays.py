@@ -69,8 +69,8 @@ def _text(rng: np.random.Generator, shortest: int) -> str:
             for kind in _WORDS
         }
         for sentence, end in zip(chosen, rng.choice(_ENDS, _AT_A_TIME, p=ends), strict=True):
-            said = _SLOT.sub(partial(_next_word, words), sentence)
-            text += said[0].upper() + said[1:] + end
+            spoken = _SLOT.sub(partial(_next_word, words), sentence)
+            text += spoken[0].upper() + spoken[1:] + end
     return text[:length]
 
 

@@ -176,8 +176,8 @@ def _found(folder: Path | None, hub: str | None, config: str | None, revision: s
             return datasets.load_from_disk(str(folder))
         return datasets.load_dataset(hub, config, revision=revision)
     except Exception as error:  # its exceptions and network errors have no common base class
-        said = " ".join(str(error).split())
-        raise DataError(f"{where}: cannot be loaded by datasets ({type(error).__name__}: {said})") from error
+        cause = " ".join(str(error).split())
+        raise DataError(f"{where}: cannot be loaded by datasets ({type(error).__name__}: {cause})") from error
 
 
 def _split(found: Mapping[str, Any], split: str, where: str) -> Any:
@@ -245,9 +245,9 @@ def load_torchvision(
         except RayflError:
             raise
         except Exception as error:  # classes raise different errors for missing or damaged files
-            said = " ".join(str(error).split()) or type(error).__name__
+            cause = " ".join(str(error).split()) or type(error).__name__
             raise DataError(
-                f"{where}: {part} samples cannot be read, and rayfl does not download them ({said})"
+                f"{where}: {part} samples cannot be read, and rayfl does not download them ({cause})"
             ) from error
     digest = hashlib.sha256()
     for x, y in parts.values():

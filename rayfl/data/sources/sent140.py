@@ -60,8 +60,8 @@ def tokenized(texts: Sequence[str], folder: Path, length: int) -> tuple[Fields, 
             list(texts), padding="max_length", truncation=True, max_length=length, return_attention_mask=True
         )
     except Exception as error:  # its exceptions have no common base class
-        said = " ".join(str(error).split())
-        raise DataError(f"data.options.tokenizer: {folder} has no usable tokenizer ({said})") from error
+        cause = " ".join(str(error).split())
+        raise DataError(f"data.options.tokenizer: {folder} has no usable tokenizer ({cause})") from error
     files = [read_file(folder / name)[1] for name in (*_FILES, *_SETTINGS) if (folder / name).is_file()]
     return fields(np.array(found["input_ids"], np.int32), np.array(found["attention_mask"], bool)), files
 
@@ -122,8 +122,8 @@ def _of_user(rng: np.random.Generator, user: int) -> list[Tweet]:
         positive = bool(rng.random() < mood)
         praises = positive != bool(rng.random() < _MISLEADING)
         kinds = ("opening", "praise" if praises else "complaint", "ending")
-        said = [_PHRASES[kind][int(rng.choice(len(liked[kind]), p=liked[kind]))] for kind in kinds]
-        tweets.append(Tweet(user, " ".join(said), positive, place < max(1, number // 5)))
+        phrases = [_PHRASES[kind][int(rng.choice(len(liked[kind]), p=liked[kind]))] for kind in kinds]
+        tweets.append(Tweet(user, " ".join(phrases), positive, place < max(1, number // 5)))
     return tweets
 
 

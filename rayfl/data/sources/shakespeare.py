@@ -59,8 +59,8 @@ def read_gutenberg(file: Path, content: bytes) -> dict[str, str]:
         title = next((line.strip() for line in lines[max(0, number - 2) : max(0, number - 8) : -1] if line.strip()), "")
         speeches = _speeches(lines[number + 1 : min(next_title, _END_OF_PLAYS + 1)], title == "THE COMEDY OF ERRORS")
         if len(speeches) > 1:
-            for role, said in speeches.items():
-                roles.setdefault((title, role), []).extend(said)
+            for role, spoken in speeches.items():
+                roles.setdefault((title, role), []).extend(spoken)
     if not roles:
         raise DataError(
             f"{file}: has no speeches in the form of Project Gutenberg's edition of 1994, which LEAF uses; get "
@@ -79,7 +79,7 @@ _CONTINUED = {False: re.compile(r"    (.*)"), True: re.compile(r"(.*)")}
 
 
 def _speeches(lines: Sequence[str], flush_left: bool) -> dict[str, list[str]]:
-    said: dict[str, list[str]] = defaultdict(list)
+    speeches: dict[str, list[str]] = defaultdict(list)
     role: str | None = None
     for line in lines:
         if begun := _SPEECH[flush_left].match(line):
@@ -87,13 +87,13 @@ def _speeches(lines: Sequence[str], flush_left: bool) -> dict[str, list[str]]:
             if flush_left and role.startswith("ACT "):
                 role = None
             else:
-                said[role].append(begun[2])
+                speeches[role].append(begun[2])
         elif role is not None and (continued := _CONTINUED[flush_left].match(line)):
             if flush_left and line.startswith("<"):
                 role = None
             else:
-                said[role].append(continued[1])
-    return said
+                speeches[role].append(continued[1])
+    return speeches
 
 
 def _joined(roles: Mapping[tuple[str, str], Sequence[str]]) -> dict[str, str]:

@@ -145,10 +145,10 @@ def _check_declared(plan: PhasePlan, messages: int, where: str) -> None:
         raise ScenarioError(
             f"{where}.algorithm: messages() of '{name}' names {messages} exchanges, but clients answer {len(answered)}"
         )
-    strange = [request.exchange for request in plan.sample_requests() if request.exchange not in answered]
-    if len(answered) > 1 and strange:
+    unknown = [request.exchange for request in plan.sample_requests() if request.exchange not in answered]
+    if len(answered) > 1 and unknown:
         raise ScenarioError(
-            f"{where}.algorithm: sample_requests() of '{name}' names exchange {strange[0]}, but clients answer "
+            f"{where}.algorithm: sample_requests() of '{name}' names exchange {unknown[0]}, but clients answer "
             f"{' and '.join(map(str, answered))}; give each request its `exchange`"
         )
 

@@ -63,8 +63,8 @@ def tensors_of(x: Input) -> dict[str, torch.Tensor]:
 def how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
     """Returns a hint if the constructor takes the number of classes and did not get it, or got a different one."""
     target = models.resolve(network.name)
-    told = asks_for(target, "num_classes") and "num_classes" not in network.options
-    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not told else ""
+    is_given = asks_for(target, "num_classes") and "num_classes" not in network.options
+    return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not is_given else ""
 
 
 @dataclass(frozen=True)

@@ -249,9 +249,9 @@ def _impossible(where: str, network: nn.Module, error: Exception) -> ScenarioErr
 
     if layer := unsupported_layer(network):
         return ScenarioError(f"{where}: {layer}")
-    said = str(error).partition("\n")[0]
+    cause = str(error).partition("\n")[0]
     return ScenarioError(
-        f"{where}: Opacus cannot compute per-sample gradients of model {type(network).__name__} ({said}); use layers "
+        f"{where}: Opacus cannot compute per-sample gradients of model {type(network).__name__} ({cause}); use layers "
         "that opacus.validators.ModuleValidator accepts, called as modules"
     )
 

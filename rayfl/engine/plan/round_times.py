@@ -202,9 +202,9 @@ class Arrivals:
         for client in waiting:
             if len(self.in_flight) == self._concurrency:
                 break
-            if client not in busy and (told := begin(client, self.clock)) is not None:
-                ends = self.clock + told.begins + told.ends
-                heapq.heappush(self.in_flight, Update(ends, client, round, told.answers))
+            if client not in busy and (participant := begin(client, self.clock)) is not None:
+                ends = self.clock + participant.begins + participant.ends
+                heapq.heappush(self.in_flight, Update(ends, client, round, participant.answers))
                 started.append(client)
         for client in started:
             del waiting[client]

@@ -225,8 +225,8 @@ def plan_sample_privacy(scenario: Scenario, plans: Sequence[PhasePlan]) -> tuple
             largest = None
         epsilons[plan.phase.name] = largest
     first = private[0]
-    said = notes(first.population.sizes, dp_of(first).delta, largest, account.costliest)
-    return [plan.with_facts(noise=noise[plan.number]) for plan in plans], PlannedSpending(epsilons, said)
+    remarks = notes(first.population.sizes, dp_of(first).delta, largest, account.costliest)
+    return [plan.with_facts(noise=noise[plan.number]) for plan in plans], PlannedSpending(epsilons, remarks)
 
 
 def _fixed_noise(plan: PhasePlan) -> PhaseNoise:

@@ -301,7 +301,7 @@ class _Rounds:
             samples = {"clients": len(store.train), "server": len(store.server or range(size)), "nobody": 0}[pool]
         if at == "cohort":
             state = ClientState(dict(self._kept), frozenset(self._declared))
-        told = UpdatePlan(
+        update_plan = UpdatePlan(
             local.model_copy(update=other_length(None, steps)),
             index.lr(self._scenario, local),
             plan.train,
@@ -316,7 +316,7 @@ class _Rounds:
             state,
             None if local.dp is None else 0.0,
         )
-        return _Client(told, facts, self._network, self._read)
+        return _Client(update_plan, facts, self._network, self._read)
 
     def _result(self, client: _Client, request: Any) -> Any:
         """The symbolic result of a request."""

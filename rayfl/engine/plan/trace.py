@@ -87,8 +87,8 @@ def written(requests: Iterable[SampleRequest]) -> str:
     listed = []
     for request in requests:
         given = {one.name: getattr(request, one.name) for one in fields(request)}
-        told = [f"{name}={value!r}" for name, value in given.items() if value != getattr(SampleRequest(), name)]
-        listed.append(f"SampleRequest({', '.join(told)})")
+        arguments = [f"{name}={value!r}" for name, value in given.items() if value != getattr(SampleRequest(), name)]
+        listed.append(f"SampleRequest({', '.join(arguments)})")
     return f"({', '.join(listed)}{',' * (len(listed) == 1)})"
 
 

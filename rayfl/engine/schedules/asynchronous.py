@@ -158,7 +158,7 @@ class Asynchronous(Schedule):
         exchange = self.backend.server.call("begin", index, step.started, (last.round, last.client))
         self._began[index.round] = Began(index, step.started, exchange)
         answered = self._updates.answers_of(step.taken)
-        told = Call(self.step(index, answered), "server: aggregation")
+        aggregation = Call(self.step(index, answered), "server: aggregation")
         still = {update.round for update in self._arrivals.in_flight}
         self._began = {round: began for round, began in self._began.items() if round in still}
         self._run_ahead(index)
@@ -167,7 +167,7 @@ class Asynchronous(Schedule):
             index,
             [(each.host, each.clients) for each in answered],
             [each.report for each in answered],
-            [told],
+            [aggregation],
             open_rounds=sorted(still),
             scalars={"mean_staleness": sum(staleness) / len(staleness), "max_staleness": float(max(staleness))},
         )

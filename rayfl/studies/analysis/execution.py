@@ -50,7 +50,7 @@ class AnalysisSettings:
     out: Path
 
 
-def carry_out(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console) -> Path:
+def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console) -> Path:
     """Analyses finished runs, and writes a Parquet file and a picture.
 
     Args:

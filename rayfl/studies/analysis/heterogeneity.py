@@ -57,8 +57,8 @@ class Heterogeneity(Analysis):
         units = []
         for number, run in enumerate(runs):
             rounds = self.rounds or tuple(dict.fromkeys([0, *run.last_rounds]))
-            if strange := [round for round in rounds if round > run.rounds]:
-                raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
+            if beyond := [round for round in rounds if round > run.rounds]:
+                raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
             run.check_kept(rounds)
             units += [WorkUnit(number, f"run{number}-round{round}", (round,)) for round in rounds]
         return units

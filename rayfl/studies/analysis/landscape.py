@@ -94,8 +94,8 @@ class Landscape(Analysis):
                     run.check_kept(range(1, run.rounds + 1))
                     raise ScenarioError(f"'{run.path}': a trajectory requires at least 3 kept models")
             else:
-                if strange := [which for which in self.models if isinstance(which, int) and which > run.rounds]:
-                    raise ScenarioError(f"models: '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
+                if beyond := [which for which in self.models if isinstance(which, int) and which > run.rounds]:
+                    raise ScenarioError(f"models: '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
                 run.check_kept([_round(run, which) for which in self.models])
         number = len(runs) * len(self.models)
         if self.mode == "plane" and number < 3:

@@ -69,8 +69,8 @@ class NTK(Analysis):
             raise ScenarioError(f"updates: kernels of {together:,} samples do not fit; use at most {MOST:,}")
         run = runs[0]
         rounds = self._chosen_rounds(run)
-        if strange := [round for round in rounds if round > run.rounds]:
-            raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {strange[0]}")
+        if beyond := [round for round in rounds if round > run.rounds]:
+            raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
         for plan in {run.index(round).phase: run.plans[run.index(round).phase] for round in rounds}.values():
             cohort = plan.phase.settings.cohort
             if isinstance(cohort, BySampler) or plan.phase.pool or plan.phase.settings.dp:
@@ -192,20 +192,20 @@ class NTK(Analysis):
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        said = [
+        lines = [
             f"kappa    {_label(row, runs)}: {row['kappa']:.4g}, relative to the labels {row['relative']:.4f}; smallest "
             f"eigenvalues {row['smallest_p']:.3g} (P), {row['smallest_q']:.3g} (Q)"
             for row in _comparisons(rows)
         ]
         by_method = {method: [row for row in rows if row.get("method") == method] for method in ("SGD", "OGD")}
-        said += [
+        lines += [
             f"bound    {method}, mean over {len(own)} client updates: {np.mean([row['corrected'] for row in own]):.4g} "
             f"corrected, {np.mean([row['printed'] for row in own]):.4g} as printed; smallest eigenvalue "
             f"{min(row['smallest'] for row in own):.3g}"
             for method, own in by_method.items()
             if own
         ]
-        return said
+        return lines
 
 
 def _comparisons(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -66,8 +66,8 @@ def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int
         ScenarioError: The run has no such round, or its phase cannot be replayed.
         DataError: A required model was not kept.
     """
-    if strange := [round for round in wanted if not 1 <= round <= folder.rounds]:
-        raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {strange[0]}")
+    if beyond := [round for round in wanted if not 1 <= round <= folder.rounds]:
+        raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {beyond[0]}")
     rounds = list(wanted)
     if not rounds:
         parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}

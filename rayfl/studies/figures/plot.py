@@ -162,11 +162,11 @@ def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, 
 
 def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
     """States what the means and bands are over, the data, and the version."""
-    said = _means(recorded, band)
-    said += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
-    said.append("data: " + ", ".join(data.text for data in recorded.data))
-    said += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
-    text = "; ".join(said)
+    parts = _means(recorded, band)
+    parts += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
+    parts.append("data: " + ", ".join(data.text for data in recorded.data))
+    parts += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
+    text = "; ".join(parts)
     return text[:1].upper() + text[1:]
 
 

@@ -90,8 +90,8 @@ def check_round(runs: Sequence[RecordedRun], at: At) -> None:
     rounds = np.unique(np.concatenate([run.rounds[run.ranked] for run in runs]))
     if at not in rounds:
         near = rounds[np.argsort(np.abs(rounds - at), kind="stable")[:1]]
-        said = f"the nearest evaluated round is {near[0]}" if len(near) else "no round has comparable scores"
-        raise ScenarioError(f"at: no run evaluated round {at}; {said}")
+        hint = f"the nearest evaluated round is {near[0]}" if len(near) else "no round has comparable scores"
+        raise ScenarioError(f"at: no run evaluated round {at}; {hint}")
 
 
 def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:

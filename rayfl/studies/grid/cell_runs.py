@@ -221,8 +221,8 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
     try:
         run_in_place(cell.folder, same, run, lambda: clear(cell, but=LOG), say)
     except Exception as error:  # a failed cell must not stop the others
-        said = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-        console.print(f"error: {without_passwords(said)}", markup=False, highlight=False, soft_wrap=True)
+        message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
+        console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
         if not isinstance(error, HeldError):
             _keep_failure(cell, error)
         return one_line(error)

@@ -243,11 +243,11 @@ def _run_left(
     going_on = sum(goes_on(cell) for cell in chosen if cell not in finished)
     _announce(console, grid, cells, len(finished), going_on, folder)
     if others := {RunArchive(cell.folder).version for cell in finished} - {__version__}:
-        said = (
+        warning = (
             f"warning: finished runs used rayfl {', '.join(sorted(others))}, and this is {__version__}, "
             "whose results may differ; choose another folder with --out to run all cells with this version"
         )
-        console.print(Text(said, style="yellow"), soft_wrap=True)
+        console.print(Text(warning, style="yellow"), soft_wrap=True)
     failed: list[Outcome] = []
     left = planned([cell for cell in chosen if cell not in finished], finished)
     prepared: Prepared | None = None
@@ -304,12 +304,12 @@ def _chosen(
     grid: Grid, cells: Sequence[Cell], only: Sequence[str], seeds: Collection[int], tasks: Collection[int]
 ) -> list[Cell]:
     number = grid.tasks or 0
-    if strange := set(seeds) - set(grid.seeds):
-        raise ScenarioError(f"this grid has no seed {min(strange)}; its seeds are {list(grid.seeds)}")
+    if unknown := set(seeds) - set(grid.seeds):
+        raise ScenarioError(f"this grid has no seed {min(unknown)}; its seeds are {list(grid.seeds)}")
     if tasks and not number:
         raise ScenarioError("this grid has no tasks; leave out the choice of tasks")
-    if strange := set(tasks) - set(range(number)):
-        raise ScenarioError(f"this grid has no task {min(strange)}; its tasks are 0 to {number - 1}")
+    if unknown := set(tasks) - set(range(number)):
+        raise ScenarioError(f"this grid has no task {min(unknown)}; its tasks are 0 to {number - 1}")
     try:
         labels = grid.choose(only or ("*/*",), "only")
     except ValueError as error:

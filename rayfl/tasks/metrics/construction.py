@@ -70,9 +70,9 @@ class _Metrics(Choice):
     def set_apart(self, target: Any, chosen: Named, where: str) -> dict[str, Any]:
         """The options of every metric: its name in the records, and its direction."""
         apart = {key: value for key, value in chosen.options.items() if key in OF_EVERY_METRIC}
-        for key, (kind, said) in OF_EVERY_METRIC.items():
+        for key, (kind, expected) in OF_EVERY_METRIC.items():
             if key in apart and not isinstance(apart[key], kind):
-                raise ScenarioError(f"{where}.{key}: must be {said} (got {apart[key]!r})")
+                raise ScenarioError(f"{where}.{key}: must be {expected} (got {apart[key]!r})")
         if not metric_label(chosen).isidentifier():
             raise ScenarioError(f"{where}.label: '{metric_label(chosen)}' must be letters, digits and underscores")
         return apart

@@ -185,5 +185,5 @@ class Spread(Metric):
         return math.sqrt(len(mean)) * float(deviations.mean())
 
     def remark(self, value: float) -> str:
-        said = "nearly all outputs have the same direction, as in a network that has collapsed or is still untrained"
-        return said if value < COLLAPSED else ""
+        remark = "nearly all outputs have the same direction, as in a network that has collapsed or is still untrained"
+        return remark if value < COLLAPSED else ""

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis
-from rayfl.studies.analysis.execution import AnalysisSettings, carry_out
+from rayfl.studies.analysis.execution import AnalysisSettings, run_analysis
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks import scene
@@ -48,7 +48,7 @@ def analysed(
     with pytest.MonkeyPatch.context() as patch:
         if not saved:
             patch.setattr("rayfl.studies.analysis.execution.save", lambda figure, path: [path, path])
-        path = carry_out(build(name, **options), runs, launch, Console(quiet=True))
+        path = run_analysis(build(name, **options), runs, launch, Console(quiet=True))
     for suffix in (".png", ".pdf") if saved else ():
         assert path.with_suffix(suffix).stat().st_size > 1000
     return pq.read_table(path).to_pylist()

@@ -74,8 +74,8 @@ def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     counts: dict[str, int] = {}
     for state in states:
         counts[state["status"]] = counts.get(state["status"], 0) + 1
-    said = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{said} of {len(states)} recorded runs"
+    counted = ", ".join(f"{count} {status}" for status, count in counts.items())
+    return ("finished" if set(counts) == {"finished"} else "incomplete"), f"{counted} of {len(states)} recorded runs"
 
 
 def _recorded(archive: GridArchive, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
@@ -112,11 +112,11 @@ def _split(recorded: Recorded | None) -> PageSection:
     title = "Split among clients"
     if not known:
         return PageSection(title, ["Not recorded in this folder."])
-    said: dict[str, str] = {}
+    splits: dict[str, str] = {}
     for run in known:
-        said.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
+        splits.setdefault(run.column, " ".join(split_texts(run.scenario, run.environment)))
     return PageSection(
-        title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in said.items()])]
+        title, tables=[TextTable("Of one run of each column", ["", ""], [[*item] for item in splits.items()])]
     )
 
 

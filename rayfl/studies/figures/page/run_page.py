@@ -63,12 +63,12 @@ def run_page(folder: Path) -> Page:
 
 
 def _reason(status: Mapping[str, Any]) -> str:
-    said = [str(status["reason"])] if status.get("reason") else []
+    parts = [str(status["reason"])] if status.get("reason") else []
     if stopped := status.get("stopped"):
-        said.append(f"{stopped['callback']} ended it after round {stopped['round']} ({stopped['reason']})")
+        parts.append(f"{stopped['callback']} ended it after round {stopped['round']} ({stopped['reason']})")
     if status.get("rounds"):
-        said.append(f"{status['committed_rounds']} of {status['rounds']} rounds are done")
-    return "; ".join(said)
+        parts.append(f"{status['committed_rounds']} of {status['rounds']} rounds are done")
+    return "; ".join(parts)
 
 
 def _results(run: RecordedRun | None) -> PageSection:
@@ -175,8 +175,8 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> PageSect
         header = ["", "clients", "least", "10th percentile", "median", "90th percentile", "most", "mean"]
         tables.append(TextTable(f"Scores of single clients {after}", header, spreads))
     if not tables:
-        said = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
-        return PageSection("Fairness over clients", [said])
+        text = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
+        return PageSection("Fairness over clients", [text])
     return PageSection("Fairness over clients", pictures=pictures, tables=tables)
 
 
@@ -184,12 +184,12 @@ def _privacy(archive: RunArchive, run: RecordedRun | None) -> PageSection:
     if archive.privacy is None:
         phases = archive.tables.get("phases", [])
         private = any("dp" in phase or "dp" in phase.get("local", {}) for phase in phases)
-        said = (
+        text = (
             "trains with differential privacy, but has not stated its guarantee yet"
             if private
             else "uses no differential privacy, and states no guarantee"
         )
-        return PageSection("Privacy", [f"The run {said}."])
+        return PageSection("Privacy", [f"The run {text}."])
     found = privacy_section(archive)
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:

@@ -210,11 +210,11 @@ def _privacy_section(privacy: Mapping[str, Any]) -> PageSection:
 def _epsilon(stated: Mapping[str, Any]) -> str:
     found, delta = stated.get("epsilon"), stated.get("delta")
     if isinstance(found, Mapping):
-        said = f"ε = {_number(found['maximum'])} (largest of any client; median {_number(found['median'])})"
+        text = f"ε = {_number(found['maximum'])} (largest of any client; median {_number(found['median'])})"
     else:
-        said = f"ε = {_number(found)}" if isinstance(found, int | float) else f"ε: {found}"
+        text = f"ε = {_number(found)}" if isinstance(found, int | float) else f"ε: {found}"
     after = f", after round {stated['rounds']}" if "rounds" in stated else ""
-    return said + ("" if delta is None else f", δ = {_number(delta)}") + after
+    return text + ("" if delta is None else f", δ = {_number(delta)}") + after
 
 
 def _number(value: object) -> str:
