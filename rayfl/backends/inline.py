@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rayfl.engine.backend import Ref, Session
+from rayfl.engine.backend import BackendSession, Ref
 from rayfl.engine.device import settings_restored
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
@@ -65,7 +65,7 @@ class InlineBackend:
 
 
 class InlineSession:
-    """A run in this process; see `Session`.
+    """A run in this process; see `BackendSession`.
 
     Attributes:
         hosts: Description of the only host.
@@ -92,7 +92,7 @@ class InlineSession:
         return self._server.end_of_phase(round)
 
     def stop(self, round: int) -> None:
-        """Ends the run after a round; see `Session.stop`."""
+        """Ends the run after a round; see `BackendSession.stop`."""
         self._scheduler.stop(round)
 
     def checkpoint_to(self, store: StateStore) -> None:
@@ -113,7 +113,7 @@ class InlineSession:
 
 
 @contextmanager
-def inline_session(run: RunPlan) -> Iterator[Session]:
+def inline_session(run: RunPlan) -> Iterator[BackendSession]:
     """Opens a session in this process, and restores PyTorch's settings and random state afterwards.
 
     PyTorch's random generator and thread count belong to the whole process, so only one thread can hold a session at a

@@ -91,7 +91,7 @@ class Call:
     host: int | None = None
 
 
-class Session(Protocol):
+class BackendSession(Protocol):
     """An open run on a backend."""
 
     @property

@@ -81,7 +81,7 @@ def round_done(
     )
 
 
-class Progress:
+class CommittedState:
     """The progress of a run: draws cohorts, records committed rounds, and resumes from a snapshot.
 
     Args:

@@ -17,7 +17,7 @@ from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.privacy_budget import Admission
-from rayfl.engine.progress import Progress
+from rayfl.engine.progress import CommittedState
 from rayfl.engine.schedules.schedule import (
     NobodyLeftError,
     Schedule,
@@ -61,7 +61,7 @@ class Scheduler:
                 f"{BUCKETS}; set resources.hosts={BUCKETS}"
             )
         self._watchdog = Watchdog(run.scenario, backend)
-        self._progress = Progress(run)
+        self._progress = CommittedState(run)
         self._evaluations = PendingEvaluations(run, self._progress.client_rounds, backend, self._watchdog)
         self._start = 0.0
         self._settles, self._stopped, self._interrupted = run.settles, False, False

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.split_facts import empty_classes
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.device import differing_hosts
 from rayfl.engine.plan.client_statement import planned_cost
 from rayfl.engine.plan.phase_plan import PhasePlan
@@ -88,7 +88,7 @@ def privacy_lines(run_plan: RunPlan) -> list[str]:
     return lines + [f"note     {note}" for note in run_plan.spending.notes]
 
 
-def announce_hosts(console: Console, session: Session, backend: str, where: str) -> None:
+def announce_hosts(console: Console, session: BackendSession, backend: str, where: str) -> None:
     """Prints the worker processes, and where the records go."""
     lines = [f"worker {host['host']} {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
     if session.dashboard:

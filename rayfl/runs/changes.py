@@ -12,7 +12,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
-from rayfl.runs.checkpoints import Checkpoint, Checkpoints
+from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
 from rayfl.runs.environment import changed_code
 from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.runs.resolution import resolve
@@ -122,7 +122,7 @@ def _ended_as(folder: Path, rounds: object) -> Scenario:
         rounds: Its rounds in status.json; a checkpoint of fewer is from before the run was extended.
     """
     for checkpoint in Checkpoints(folder, 1).newest_first():
-        if isinstance(checkpoint, Checkpoint):
+        if isinstance(checkpoint, StoredCheckpoint):
             found = _scenario_in(folder, checkpoint.records)
             if rounds in (None, sum(_lengths(found))):
                 return found

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.errors import ResourceError
-from rayfl.runs.checkpoints import Checkpoint, Checkpoints
+from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
 from rayfl.runs.records import Records
 
 
@@ -37,12 +37,12 @@ class CheckpointWriter:
 
         Args:
             snapshot: A `RunSnapshot` as JSON.
-            records: See `Checkpoint`; copied, so the caller may change them afterwards.
+            records: See `StoredCheckpoint`; copied, so the caller may change them afterwards.
         """
         copied = json.dumps(records, allow_nan=False)
 
         def add() -> ResourceError | None:
-            return self._checkpoints.add(Checkpoint(RunSnapshot.from_json(snapshot), json.loads(copied)))
+            return self._checkpoints.add(StoredCheckpoint(RunSnapshot.from_json(snapshot), json.loads(copied)))
 
         self._under_way = self._thread.submit(add)
 

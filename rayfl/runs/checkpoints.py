@@ -31,7 +31,7 @@ class _OtherFormatError(ResourceError):
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class StoredCheckpoint:
     """The state that a run continues from.
 
     Attributes:
@@ -69,7 +69,7 @@ class Checkpoints:
             RemoteStore(mirror.remote / CHECKPOINTS / STATES) if mirror else FolderStore(self._folder / STATES)
         )
 
-    def add(self, checkpoint: Checkpoint) -> ResourceError | None:
+    def add(self, checkpoint: StoredCheckpoint) -> ResourceError | None:
         """Writes the manifest of a checkpoint whose states are written, and removes the oldest checkpoints.
 
         Returns:
@@ -102,7 +102,7 @@ class Checkpoints:
             return error
         return None
 
-    def newest_first(self) -> Iterator[Checkpoint | ResourceError]:
+    def newest_first(self) -> Iterator[StoredCheckpoint | ResourceError]:
         """All checkpoints, latest first, with an error in place of each damaged one.
 
         Raises:
@@ -116,17 +116,17 @@ class Checkpoints:
             except ResourceError as error:
                 yield error
 
-    def newest_whole(self) -> Iterator[Checkpoint | ResourceError]:
+    def newest_whole(self) -> Iterator[StoredCheckpoint | ResourceError]:
         """The latest checkpoint with intact states, preceded by an error for each later, damaged one."""
         for checkpoint in self.newest_first():
-            if isinstance(checkpoint, Checkpoint):
+            if isinstance(checkpoint, StoredCheckpoint):
                 try:
                     for stored in _states_of(checkpoint.snapshot):
                         self.store.read(stored)
                 except DamagedStateError as error:
                     checkpoint = ResourceError(f"the checkpoint of round {checkpoint.round} cannot be used: {error}")
             yield checkpoint
-            if isinstance(checkpoint, Checkpoint):
+            if isinstance(checkpoint, StoredCheckpoint):
                 return
 
     def any(self) -> bool:
@@ -180,7 +180,7 @@ def _named(manifests: Sequence[Path]) -> set[str] | None:
         return None  # resuming from it reports the error
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path) -> StoredCheckpoint:
     """Reads a manifest.
 
     Raises:
@@ -203,7 +203,7 @@ def _read(path: Path) -> Checkpoint:
         snapshot = RunSnapshot.from_json(json.dumps(content["snapshot"]))
         for stored in _states_of(snapshot):
             relative(stored.place, f"the checkpoint '{path}' is damaged", ResourceError)
-        return Checkpoint(snapshot, content["records"])
+        return StoredCheckpoint(snapshot, content["records"])
     except RayflError:
         raise
     except Exception as error:  # a digest shows that the content is unchanged, not that rayfl wrote it

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
@@ -71,7 +71,7 @@ class CommittedModels:
         self._built: dict[int, FlatModel] = {}
         self._last_rounds = list(accumulate(phase.rounds for phase in run_plan.scenario.phases))
 
-    def of(self, session: Session | None) -> tuple[int, dict[str, torch.Tensor]]:
+    def of(self, session: BackendSession | None) -> tuple[int, dict[str, torch.Tensor]]:
         """The number of the last committed round (0 before the first) and its model with PyTorch's names."""
         if session is None:
             return 0, self._model.state_dict()

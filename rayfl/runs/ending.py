@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Ending
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.rounds import phase_spans
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.runs.announcement import title_of
@@ -34,7 +34,7 @@ def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
 
 def end_early(
     error: BaseException,
-    session: Session | None,
+    session: BackendSession | None,
     models: CommittedModels,
     records: Records,
     status: Status,

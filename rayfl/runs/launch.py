@@ -20,7 +20,7 @@ from rayfl.backends.ray.tune import in_trial
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.headline import headline_label
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError, ScenarioError
@@ -288,7 +288,7 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
     return run_plan
 
 
-def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[Session]:
+def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[BackendSession]:
     # imported only if chosen, so that `inline` works without Ray
     if launch.options.backend == "inline":
         from rayfl.backends.inline import inline_session

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import Evaluated, Event
 from rayfl.engine.plan.client_statement import last_round_within_targets
 from rayfl.engine.plan.run_plan import RunPlan
@@ -133,7 +133,7 @@ def new_ledger(run_plan: RunPlan, folder: Path) -> ReleaseLedger | None:
 
 
 def begin_to_charge(
-    run_plan: RunPlan, ledger: ReleaseLedger, session: Session, privacy: PrivacyRecords, console: Console
+    run_plan: RunPlan, ledger: ReleaseLedger, session: BackendSession, privacy: PrivacyRecords, console: Console
 ) -> None:
     """Makes a session charge its rounds from now on.
 

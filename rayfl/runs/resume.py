@@ -17,14 +17,14 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.privacy.release_ledger import LEDGER_FILE, ReleaseLedger
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.changes import check_same_run
-from rayfl.runs.checkpoints import Checkpoint, Checkpoints
+from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
 from rayfl.runs.folder import CHECKPOINTS, SCENARIO_FILE
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.records import Records
@@ -50,7 +50,7 @@ class Reopened:
     where: str
     records: Records
     store: StateStore
-    checkpoints: Sequence[Checkpoint]
+    checkpoints: Sequence[StoredCheckpoint]
     ledger: ReleaseLedger | None
     console: Console
 
@@ -59,7 +59,7 @@ class Reopened:
         """The state of the run's records: that of the latest checkpoint, even if its snapshot is damaged."""
         return self.checkpoints[0].records if self.checkpoints else None
 
-    def restore(self, session: Session) -> None:
+    def restore(self, session: BackendSession) -> None:
         """Restores the latest intact snapshot.
 
         Raises:
@@ -103,10 +103,10 @@ def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | N
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{where}' is still active: resume it after it has ended")
     found = Checkpoints(folder, run_plan.scenario.checkpoint.keep, mirror)
-    readable: list[Checkpoint] = []
+    readable: list[StoredCheckpoint] = []
     damaged: list[ResourceError] = []
     for checkpoint in found.newest_first() if run_plan.scenario.repeatable else found.newest_whole():
-        if isinstance(checkpoint, Checkpoint):
+        if isinstance(checkpoint, StoredCheckpoint):
             readable.append(checkpoint)
         else:
             damaged.append(checkpoint)

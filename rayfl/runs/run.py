@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import (
     BudgetSpent,
     Event,
@@ -46,7 +46,7 @@ from rayfl.runs.progress import Progress
 from rayfl.runs.records import Records
 from rayfl.runs.run_lock import HeldError
 from rayfl.runs.status import Status, Stop
-from rayfl.runs.summary import Summary
+from rayfl.runs.summary import EndSummary
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,7 +108,7 @@ class Run:
         self.stopped: Stop | None = None
         self._asked: tuple[str, str] | None = None
         self.status = Status(records.folder, sum(phase.rounds for phase in run_plan.scenario.phases))
-        self._session: Session | None = None
+        self._session: BackendSession | None = None
         self._seen, self._seconds, self._seconds_before = LatestRounds(), 0.0, 0.0
         self._goes_on = self._ended = False
         self._stack, self._showing = ExitStack(), ExitStack()
@@ -127,7 +127,7 @@ class Run:
             lambda: self._models.of(self._session)[1], RunArchive(records.folder).rows if callbacks else (),
         )  # fmt: skip
         phases, headlines = run_plan.scenario.phases, run_plan.headlines
-        self._summary = Summary(headlines)
+        self._summary = EndSummary(headlines)
         self._progress = Progress([(phase.name, phase.rounds) for phase in phases], console, headlines)
         self._consumers: dict[str, EventConsumer] = {
             "privacy": self._privacy,  # first, since it adds a round's epsilon to its evaluation
@@ -173,11 +173,11 @@ class Run:
 
     def connect(
         self,
-        session: AbstractContextManager[Session],
+        session: AbstractContextManager[BackendSession],
         backend: str,
-        restore: Callable[[Session], None] | None = None,
+        restore: Callable[[BackendSession], None] | None = None,
         place: GridPlace | None = None,
-    ) -> Session:
+    ) -> BackendSession:
         """Opens a session, which the run closes, and calls the callbacks' `on_start`.
 
         Args:
@@ -223,7 +223,7 @@ class Run:
         self._interrupts.raise_last()
         self._showing.close()
 
-    def _followed(self, session: Session, check: Callable[[], None]) -> Iterator[RoundSettled]:
+    def _followed(self, session: BackendSession, check: Callable[[], None]) -> Iterator[RoundSettled]:
         for event in session.events():
             self._interrupts.check()
             check()
@@ -277,7 +277,7 @@ class Run:
         """The last committed round."""
         return self._seen.done
 
-    def _keep_end_of_phase(self, session: Session, event: Event) -> None:
+    def _keep_end_of_phase(self, session: BackendSession, event: Event) -> None:
         """Writes the model with which a phase ends, except the last one's, which is the run's result."""
         phases = self._plan.scenario.phases
         if not isinstance(event, RoundDone | BudgetSpent) or event.phase == phases[-1].name:
@@ -349,7 +349,7 @@ class Run:
             if self._privacy.charge_discarded(self._ledger.discarded(self._seen.done)) and write:
                 self._privacy.write()
 
-    def _check_joins(self, session: Session) -> None:
+    def _check_joins(self, session: BackendSession) -> None:
         """Rejects a snapshot of a later round than the state, since the rounds between would lack records."""
         after = session.committed()[0]
         if after > self._seen.done or (self._ledger is not None and after != self._seen.done):

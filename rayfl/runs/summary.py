@@ -56,7 +56,7 @@ class _Phase:
         )
 
 
-class Summary:
+class EndSummary:
     """Collects a few events of each phase and prints the result.
 
     Args:

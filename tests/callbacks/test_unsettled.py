@@ -17,7 +17,7 @@ from rayfl.callbacks import callbacks
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import RayflError
@@ -78,7 +78,7 @@ def test_rounds_settle_if_a_callback_does_not_say_that_it_needs_none(
     plans, alone = list[RunPlan](), inline.inline_session
 
     @contextmanager
-    def session(job: RunPlan) -> Iterator[Session]:
+    def session(job: RunPlan) -> Iterator[BackendSession]:
         plans.append(job)
         with alone(job) as opened:
             yield opened

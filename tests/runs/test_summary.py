@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.totals import Traffic
-from rayfl.runs.summary import Summary
+from rayfl.runs.summary import EndSummary
 from tests.runs.evaluations import HEADLINES, evaluated
 
 FOLDER = Path("runs") / ("x" * 100)
@@ -16,7 +16,7 @@ FOLDER = Path("runs") / ("x" * 100)
 
 def shown(*events: Event) -> list[str]:
     """The lines of a log that is 80 characters wide, with repeated spaces squeezed to one."""
-    summary = Summary(HEADLINES)
+    summary = EndSummary(HEADLINES)
     for event in events:
         summary.add(event)
     file = io.StringIO()
@@ -97,11 +97,11 @@ def test_reported_scalars_are_rows_and_a_phase_without_one_has_a_dash() -> None:
 
 
 def test_a_summary_goes_on_from_undefined_scores() -> None:
-    summary = Summary(HEADLINES)
+    summary = EndSummary(HEADLINES)
     summary.add(RoundDone("p", 2, 2, 2.0, 10, 100, Traffic(), 1.0))
     summary.add(evaluated("p", 1, 1.0, 0.5, 100))
     summary.add(evaluated("p", 2, float("inf"), None, 100))
-    again = Summary(HEADLINES)
+    again = EndSummary(HEADLINES)
     again.restore(json.loads(json.dumps(summary.state(), allow_nan=False)))
     assert again.state() == summary.state()
     assert summary.state()["p"]["last"]["scores"] == {"test_loss": "inf", "test_accuracy": None}

@@ -27,7 +27,7 @@ class SchedulerActor:
     """Runs the scheduler in a separate process, so that models never pass through the driver."""
 
     def __init__(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
-        self._metrics = _Metrics()
+        self._metrics = _RayMetrics()
         self.open(code, run, backend)
 
     def open(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
@@ -80,7 +80,7 @@ class SchedulerActor:
         self._metrics.restore(snapshot.traffic)
 
 
-class _Metrics:
+class _RayMetrics:
     """Metrics for Prometheus and Ray's dashboard, named `ray_rayfl_...`, by scenario and phase."""
 
     def __init__(self) -> None:

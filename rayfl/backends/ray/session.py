@@ -17,7 +17,7 @@ from rayfl.backends.ray.placement import resources_of
 from rayfl.backends.ray.states import Chance, GrowthPolicy, RecoveryPolicy, RunStates, State
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
@@ -204,7 +204,7 @@ class RaySession:
                 raise DamagedStateError(f"a state of the snapshot of round {snapshot.index.round} is damaged") from None
 
     def committed(self) -> tuple[int, SentModel]:
-        """See `Session.committed`; if the server is lost for good, the model of the last snapshot."""
+        """See `BackendSession.committed`; if the server is lost for good, the model of the last snapshot."""
         while self._final is None:
             try:
                 return self._committed()
@@ -336,7 +336,7 @@ def ray_session(
     log: RayLog,
     waiting: Callable[[str], None] | None = None,
     kept: KeptCluster | None = None,
-) -> Iterator[Session]:
+) -> Iterator[BackendSession]:
     """Carries out a run on the cluster at `address` (see `attached`), or on the connection and actors of earlier runs.
 
     Args:

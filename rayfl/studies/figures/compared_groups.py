@@ -24,7 +24,7 @@ from rayfl.studies.statistics import Key, Summary, paired_difference, repetition
 from rayfl.studies.tables import Numbers
 
 
-class Choice(NamedTuple):
+class ComparisonOptions(NamedTuple):
     """How groups are compared.
 
     Attributes:
@@ -87,7 +87,7 @@ class Compared:
         return None if self.higher is None or not means else (max if self.higher else min)(means)
 
 
-def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
+def compared(recorded: Recorded, metric: str, choice: ComparisonOptions) -> list[Compared]:
     """Compares the groups of every panel that has the metric.
 
     Raises:
@@ -108,7 +108,9 @@ def compared(recorded: Recorded, metric: str, choice: Choice) -> list[Compared]:
     return found
 
 
-def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | None, choice: Choice) -> ComparedGroup:
+def _line(
+    group: Group, groups: Sequence[Group], metric: str, higher: bool | None, choice: ComparisonOptions
+) -> ComparedGroup:
     values = _scores(group, metric, choice)
     difference = None
     for other in groups:
@@ -120,7 +122,7 @@ def _line(group: Group, groups: Sequence[Group], metric: str, higher: bool | Non
     return ComparedGroup(group, values, difference, costs)
 
 
-def _scores(group: Group, metric: str, choice: Choice) -> dict[Key, float]:
+def _scores(group: Group, metric: str, choice: ComparisonOptions) -> dict[Key, float]:
     found = {run.key: score(run, metric, choice.at, choice.window) for run in group.runs}
     return {key: value for key, value in found.items() if math.isfinite(value)}
 
@@ -185,7 +187,7 @@ NOTHING = "–"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def table_of(found: Compared, choice: Choice) -> TextTable:
+def table_of(found: Compared, choice: ComparisonOptions) -> TextTable:
     """The table of a metric in a panel."""
     numbers = _numbers(found.quantity, [line.score.mean for line in found.lines if line.score])
     has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
@@ -252,7 +254,7 @@ def _counted(line: ComparedGroup) -> str:
     return f"{scored} of {total}" if scored < total else f"{total}, less {missing} run{'s' if missing > 1 else ''}"
 
 
-def _difference(line: ComparedGroup, choice: Choice, numbers: Numbers) -> str:
+def _difference(line: ComparedGroup, choice: ComparisonOptions, numbers: Numbers) -> str:
     found = line.difference
     if found is None:
         return "reference" if line.group.label == choice.reference else "no pairs"
@@ -297,7 +299,7 @@ def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float],
     return words, lambda value: f"{value:.4g}"
 
 
-def _caption(found: Compared, choice: Choice, has_tasks: bool, count: str) -> str:
+def _caption(found: Compared, choice: ComparisonOptions, has_tasks: bool, count: str) -> str:
     """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
     where = f"{found.panel}: " if found.panel else ""
     rounds = {

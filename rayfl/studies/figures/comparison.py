@@ -16,9 +16,9 @@ from rayfl.console import TextTable
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
 from rayfl.studies.figures.compared_groups import (
-    Choice,
     Compared,
     ComparedGroup,
+    ComparisonOptions,
     check_metrics,
     check_reference,
     compared,
@@ -129,7 +129,7 @@ def compare(
         raise ScenarioError("smooth: has no effect on the score after the last round; use at = 'mean_last_5' or 'best'")
     if target is not None:
         check_target(recorded.runs, names[0], target)
-    choice = Choice(at, smooth, check_reference(recorded, reference), target)
+    choice = ComparisonOptions(at, smooth, check_reference(recorded, reference), target)
     found = [
         part
         for place, metric in enumerate(names)
@@ -166,7 +166,7 @@ class Comparison:
     """
 
     recorded: Recorded
-    choice: Choice
+    choice: ComparisonOptions
     parts: tuple[Compared, ...]
     list_runs: bool = False
 
@@ -229,7 +229,7 @@ class Comparison:
         return TablePage(self.text_tables, self.notes)
 
 
-def _row(part: Compared, line: ComparedGroup, choice: Choice) -> dict[str, Any]:
+def _row(part: Compared, line: ComparedGroup, choice: ComparisonOptions) -> dict[str, Any]:
     score, difference, reached = line.score, line.difference, line.reached
     return {
         "metric": part.metric,

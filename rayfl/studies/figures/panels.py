@@ -40,7 +40,7 @@ _LEGEND_INCHES, _CAPTION_INCHES, _TITLE_INCHES = 0.16, 0.1, 0.17
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class DrawnCurve:
     """A line of a panel.
 
     Attributes:
@@ -66,7 +66,7 @@ class Panel:
 
     title: str
     y: Quantity
-    lines: tuple[Curve, ...]
+    lines: tuple[DrawnCurve, ...]
 
 
 class NotebookFigure(Figure):

@@ -17,7 +17,7 @@ from rayfl.errors import ResourceError, ScenarioError
 from rayfl.files import atomic_write
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
-from rayfl.studies.figures.panels import Curve, Panel, draw
+from rayfl.studies.figures.panels import DrawnCurve, Panel, draw
 from rayfl.studies.figures.print_style import MOST_LINES, RC, line_style
 from rayfl.studies.figures.quantities import X, asked, default_metric, quantity_of, x_axis
 from rayfl.studies.figures.recorded_run import RecordedRun
@@ -120,12 +120,12 @@ def figure_of(
     quantity, values = x_axis(runs, x)
     by_run = dict(zip(map(id, runs), values, strict=True))
 
-    def line(group: Group, name: str) -> Curve:
+    def line(group: Group, name: str) -> DrawnCurve:
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         found = series(curves, band)
         ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
         shown = tuple((place, text) for place, text in _means_of(ends) if found.x[0] < place < found.x[-1])
-        return Curve(group.label, found, shown)
+        return DrawnCurve(group.label, found, shown)
 
     drawn = []
     for name in names:

@@ -24,7 +24,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.callbacks.model_files import BestModel
 from rayfl.callbacks.ranking import EarlyStopping
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
@@ -52,7 +52,7 @@ SCENE: dict[str, Any] = {
 ROUNDS = 9
 STATE = "state.json"
 
-Open = Callable[[RunPlan], AbstractContextManager[Session]]
+Open = Callable[[RunPlan], AbstractContextManager[BackendSession]]
 
 
 class Memory(Callback):
@@ -124,7 +124,7 @@ def followed(
     job: RunPlan,
     model: FlatModel,
     open: Open,
-    each: Callable[[Run, Session, RoundSettled], None] = lambda *_: None,
+    each: Callable[[Run, BackendSession, RoundSettled], None] = lambda *_: None,
     state: Mapping[str, Any] | None = None,
     snapshot: tuple[RunSnapshot, StateStore] | None = None,
 ) -> Followed:
@@ -181,7 +181,7 @@ class Leaving:
     store: StateStore = field(default_factory=MemoryStore)
     snapshot: tuple[RunSnapshot, StateStore] | None = None
 
-    def __call__(self, run: Run, session: Session, settled: RoundSettled) -> None:
+    def __call__(self, run: Run, session: BackendSession, settled: RoundSettled) -> None:
         if settled.round == self.snapshot_after:
             assert isinstance(session, InlineSession)
             self.snapshot = snapshot_of(session._scheduler, self.store), self.store

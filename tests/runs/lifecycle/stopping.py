@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rayfl.backends.inline import InlineBackend, InlineSession
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.device import settings_restored
 from rayfl.engine.host import Host
 from rayfl.engine.initial_model import TORCH_GLOBALS
@@ -73,7 +73,7 @@ class _Session(InlineSession):
 
 
 @contextmanager
-def stopping_session(job: RunPlan, hosts: int, moments: Moments, rounds_ahead: int = 0) -> Iterator[Session]:
+def stopping_session(job: RunPlan, hosts: int, moments: Moments, rounds_ahead: int = 0) -> Iterator[BackendSession]:
     """As `inline_session`, on several hosts.
 
     Args:

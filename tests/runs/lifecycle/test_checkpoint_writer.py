@@ -15,7 +15,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ResourceError
 from rayfl.runs.checkpoint_writer import CheckpointWriter
-from rayfl.runs.checkpoints import Checkpoint, Checkpoints
+from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
 from tests.callbacks.scene import tables
 from tests.engine.scenes import cast, snapshot_of
 from tests.runs.lifecycle.scene import ROUNDS, SCENE, prepared
@@ -41,7 +41,7 @@ def run(folder: Path, *callbacks: Callback, **checkpoint: Any) -> rayfl.Result:
 def test_no_round_waits_for_a_checkpoint_that_joins_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opens, add, waited = Opens(name="opens", round=6), Checkpoints.add, list[bool]()
 
-    def slowly(self: Checkpoints, checkpoint: Checkpoint) -> ResourceError | None:
+    def slowly(self: Checkpoints, checkpoint: StoredCheckpoint) -> ResourceError | None:
         waited.append(opens._gate.wait(60))
         return add(self, checkpoint)
 
@@ -54,7 +54,7 @@ def test_no_round_waits_for_a_checkpoint_that_joins_the_others(tmp_path: Path, m
     ]
 
 
-def full(self: Checkpoints, checkpoint: Checkpoint) -> None:
+def full(self: Checkpoints, checkpoint: StoredCheckpoint) -> None:
     raise ResourceError("cannot write the checkpoint: no room")
 
 
@@ -85,5 +85,5 @@ def test_records_that_change_meanwhile_do_not_change_the_checkpoint(tmp_path: Pa
     assert writer.collect(wait=True) is None
     writer.close()
     (added,) = checkpoints.newest_first()
-    assert isinstance(added, Checkpoint)
+    assert isinstance(added, StoredCheckpoint)
     assert added.records == {"rows": [1]}

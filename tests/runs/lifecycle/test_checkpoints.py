@@ -19,7 +19,7 @@ from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import Stored
 from rayfl.engine.totals import Traffic
 from rayfl.errors import ResourceError
-from rayfl.runs.checkpoints import FORMAT, Checkpoint, Checkpoints
+from rayfl.runs.checkpoints import FORMAT, Checkpoints, StoredCheckpoint
 from tests.counting import calls_of
 
 
@@ -45,7 +45,7 @@ class Run:
 
     def add(self, round: int) -> Stored:
         stored = self.write(round)
-        assert self.checkpoints.add(Checkpoint(snapshot_after(round, stored), {})) is None
+        assert self.checkpoints.add(StoredCheckpoint(snapshot_after(round, stored), {})) is None
         return stored
 
     def kept(self, *states: Stored) -> list[bool]:
@@ -104,7 +104,7 @@ def test_what_killed_writers_left_is_removed_and_what_is_being_written_is_not(
 
 def test_files_that_an_old_checkpoint_shares_with_a_kept_one_stay(run: Run) -> None:
     first = run.add(1)
-    run.checkpoints.add(Checkpoint(snapshot_after(2, first), {}))
+    run.checkpoints.add(StoredCheckpoint(snapshot_after(2, first), {}))
     third = run.add(3)
     assert (run.rounds(), run.kept(first, third)) == ([2, 3], [True, True])
     run.add(4)
@@ -155,7 +155,7 @@ def test_a_manifest_that_names_a_file_outside_its_folder_is_damaged_and_nothing_
     assert "is not a place inside its folder" in str(found)
     assert "round" in str(found)
     for round in range(2, 6):  # so that the old ones are removed
-        run.checkpoints.add(Checkpoint(snapshot_after(round, run.write(round)), {}))
+        run.checkpoints.add(StoredCheckpoint(snapshot_after(round, run.write(round)), {}))
     assert precious.read_text() == "mine"
 
 
@@ -166,4 +166,4 @@ def test_a_folder_of_states_that_is_a_link_keeps_working(tmp_path: Path) -> None
     run = Run(tmp_path / "run")
     first, *_ = [run.add(round) for round in (1, 2, 3)]
     assert run.kept(first) == [False]
-    assert isinstance(next(run.checkpoints.newest_whole()), Checkpoint)
+    assert isinstance(next(run.checkpoints.newest_whole()), StoredCheckpoint)

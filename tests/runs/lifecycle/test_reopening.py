@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rayfl.backends.inline import inline_session
-from rayfl.engine.backend import Session
+from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import ClientScalars, RoundDone, RoundSettled
 from rayfl.engine.plain_events import plain_round, round_from
 from rayfl.engine.plan.run_plan import RunPlan
@@ -67,7 +67,7 @@ def test_records_that_a_killed_run_wrote_after_its_state_come_once(
     """A killed process leaves the contents of its folder from before it closes anything."""
     leaving = Leaving(3, state_after, 0)
 
-    def copied(run: Run, session: Session, settled: RoundSettled) -> None:
+    def copied(run: Run, session: BackendSession, settled: RoundSettled) -> None:
         leaving(run, session, settled)
         if settled.round == killed_after:
             shutil.copytree(tmp_path / "run", tmp_path / "killed")
@@ -165,7 +165,7 @@ def test_a_run_that_cannot_be_opened_again_says_so_and_not_that_it_has_no_model(
 ) -> None:
     folder, snapshot = left
 
-    def no_room(_: RunPlan) -> AbstractContextManager[Session]:
+    def no_room(_: RunPlan) -> AbstractContextManager[BackendSession]:
         raise ResourceError("the cluster is full")
 
     snapshot = snapshot if broken == "session" else (snapshot[0], MemoryStore())
