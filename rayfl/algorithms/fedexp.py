@@ -39,9 +39,10 @@ class FedExP(LocalTrainingAlgorithm):
 
     Attributes:
         form: `paper`: as above. `code`: the authors' code, in which epsilon is multiplied by |S| decay^(2 t) in round
-            t, counted from 1 as `local.lr_decay_from` says, because one decay shrinks both there (and `weighting =
-            "samples"`). `feddecorr`: FedDecorr's code, the paper's form with norms that include the buffers. `fedbug`:
-            FedBug's code, without the factor 2 and with |S| for epsilon. With one participant, all forms are FedAvg.
+            t, counted from 1 as `local.lr_decay_from` says, because one decay shrinks both there (and
+            `weighting = "samples"`). `feddecorr`: FedDecorr's code, the paper's form with norms that include the
+            buffers. `fedbug`: FedBug's code, without the factor 2 and with |S| for epsilon. With one participant, all
+            forms are FedAvg.
         epsilon: At least 0; the paper uses 1e-3 for CIFAR and CINIC, 0.1 for EMNIST. Not for `form = "fedbug"`.
         decay: Decay per round for `form = "code"` only; above 0, at most 1.
         weighting: Weights of the means: `uniform`, as in the paper, or `samples`.

@@ -17,11 +17,10 @@ from torch import nn
 from rayfl.config.local import Local, Train
 from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState, DiscreteBuffers
-from rayfl.local.draws import drawn
 from rayfl.local.queries import DataView
 from rayfl.local.requests import LocalTraining
 from rayfl.local.spending import Mechanism, Spending
-from rayfl.local.steps import effective_steps, other_length, rates, update_steps
+from rayfl.local.steps import drawn, effective_steps, other_length, rates, update_steps
 from rayfl.models.feature_layer import features_and_outputs
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import followed

@@ -14,8 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import ScenarioError
-from rayfl.local.draws import typical
-from rayfl.local.steps import batches_of_steps
+from rayfl.local.steps import batches_of_steps, typical
 
 Centralise = bool | Literal["keep_momentum"]
 """Whether to run the centralised counterpart, and whether it carries its momentum from pass to pass."""

@@ -9,9 +9,8 @@ import pytest
 
 from rayfl.config.local import Local
 from rayfl.local.context import ClientContext
-from rayfl.local.draws import drawn, smallest, typical
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.local.steps import update_steps
+from rayfl.local.steps import drawn, smallest, typical, update_steps
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, assert_equal_and_unlike, mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, SEED, SIZES, Setting, trained

@@ -11,8 +11,8 @@ import torch
 from rayfl.config.local import Local
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
-from rayfl.local.draws import passes
 from rayfl.local.requests import ClientUpdate, LocalTraining
+from rayfl.local.steps import passes
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal_and_unlike, fedavg, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared, trained

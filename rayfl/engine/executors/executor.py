@@ -19,11 +19,10 @@ from rayfl.engine.device import TorchGenerators
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.interruption import is_of_user_code
 from rayfl.local.context import ClientContext
-from rayfl.local.draws import passes
 from rayfl.local.queries import DataView
 from rayfl.local.requests import Request
 from rayfl.local.sample_weights import sample_weights
-from rayfl.local.steps import batch_size
+from rayfl.local.steps import batch_size, passes
 from rayfl.models.flat import FlatModel
 from rayfl.tasks.task import Task
 

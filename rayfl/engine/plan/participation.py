@@ -18,8 +18,7 @@ from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.totals import Message, Simulated, Traffic
 from rayfl.errors import RayflError
-from rayfl.local.draws import drawn
-from rayfl.local.steps import batches_of_steps, other_length, steps_per_epoch
+from rayfl.local.steps import batches_of_steps, drawn, other_length, steps_per_epoch
 from rayfl.streams import client_stream
 
 if TYPE_CHECKING:

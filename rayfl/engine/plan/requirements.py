@@ -23,9 +23,8 @@ from rayfl.engine.plan.workload import Workload
 from rayfl.engine.schedules.schedule import schedule_of
 from rayfl.engine.scoring import Scorer, evaluation_batches
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.local.draws import smallest
 from rayfl.local.sample_weights import sample_weights
-from rayfl.local.steps import batches_of_steps
+from rayfl.local.steps import batches_of_steps, smallest
 from rayfl.local.training_plan import plan_training, select
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.tasks.metrics.construction import build_metrics

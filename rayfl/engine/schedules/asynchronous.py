@@ -29,8 +29,7 @@ from rayfl.engine.plan.round_times import Arrivals, Update, step_times
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.errors import ScenarioError
-from rayfl.local.draws import typical
-from rayfl.local.steps import update_steps
+from rayfl.local.steps import typical, update_steps
 
 
 def check_takes_stale_answers(plan: PhasePlan, scenario: Scenario) -> None:

@@ -20,8 +20,7 @@ from rayfl.engine.plan.participation import Participant
 from rayfl.engine.plan.round_times import parallel_round
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
-from rayfl.local.draws import typical
-from rayfl.local.steps import update_steps
+from rayfl.local.steps import typical, update_steps
 
 
 class Parallel(Schedule):

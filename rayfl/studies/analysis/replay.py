@@ -26,8 +26,7 @@ from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.server_round import ServerRound
 from rayfl.errors import DataError, ScenarioError
-from rayfl.local.draws import typical
-from rayfl.local.steps import update_steps
+from rayfl.local.steps import typical, update_steps
 from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUnit
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
