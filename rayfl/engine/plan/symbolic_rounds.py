@@ -33,18 +33,9 @@ from rayfl.engine.plan.trace import Trace, TracedExchange, declared_exchanges
 from rayfl.engine.plan.workload import Workload
 from rayfl.errors import RayflError
 from rayfl.interruption import is_of_user_code
+from rayfl.local import queries
 from rayfl.local.client_state import ClientState
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
-from rayfl.local.queries import (
-    Features,
-    Gradient,
-    HessianVectorProduct,
-    Labels,
-    Loss,
-    LossAndGradient,
-    Outputs,
-    Rehearsal,
-)
 from rayfl.local.requests import ClientUpdate, LocalTraining
 from rayfl.local.steps import other_length, update_steps
 from rayfl.models.feature_layer import features_and_outputs, head_of
@@ -57,6 +48,9 @@ FEW_STEPS, MORE_STEPS = 2, 4
 
 MOST_EXCHANGES, MOST_REQUESTS = 100, 1000
 """Beyond these, a round or a client update is taken to wait for something that never happens to symbolic values."""
+
+MOST_CLIENTS = 256
+"""The largest cohort that is tried in addition to the smallest: one drawn by chance may have as many as there are."""
 
 T = TypeVar("T")
 
@@ -77,7 +71,7 @@ def with_traces(
 
 
 def trace_phase(plan: PhasePlan, model: FlatModel, workload: Workload) -> Trace:
-    """Runs the first, the second and the last round of a phase, with its smallest and its largest cohort.
+    """Runs the first, second and last round of a phase, with its smallest and its largest (or a large) cohort.
 
     They run on copies of the algorithm and of all states, and leave the initial `model` and global generators as they
     were.
@@ -163,9 +157,10 @@ class _Rounds:
 
     def trace(self) -> Trace:
         """Runs the rounds."""
-        rounds, sizes = self._plan.phase.rounds, cohort_sizes(self._plan.phase, self._store.num_clients)
+        rounds, (least, most) = self._plan.phase.rounds, cohort_sizes(self._plan.phase, self._store.num_clients)
         numbers, unknown = sorted({1, min(2, rounds), rounds} - {0}) or [1], ""
-        for size in sorted({max(1, size) for size in sizes}):
+        least = max(1, least)
+        for size in sorted({least, max(least, min(most, MOST_CLIENTS))}):
             unknown = unknown or self._run(numbers, size)
         first = later = next(iter(self._runs.values()))
         for (number, size), exchanges in self._runs.items():
@@ -327,16 +322,16 @@ class _Rounds:
                 client.train_for(request)
                 client.state.update(self._plan.task.symbolic_state(self._model.module))
                 return request.start + CHANGE
-            case Rehearsal():
+            case queries.Rehearsal():
                 client.state.update(self._plan.task.symbolic_state(self._model.module))
                 return loss
-            case Loss():
+            case queries.Loss():
                 return loss
-            case Gradient() | HessianVectorProduct():
+            case queries.Gradient() | queries.HessianVectorProduct():
                 return vector.new_full((params,), CHANGE)
-            case LossAndGradient():
+            case queries.LossAndGradient():
                 return loss, vector.new_full((params,), CHANGE)
-            case Features() | Outputs() | Labels():
+            case queries.Features() | queries.Outputs() | queries.Labels():
                 number = client.num_samples if request.data is None else len(request.data)
                 return self._one_sample[type(request)].new_zeros(number, *self._one_sample[type(request)].shape[1:])
         raise _UnknownError(f"its client update yielded a {type(request).__name__}, not a request of rayfl.local")
@@ -349,7 +344,7 @@ class _Rounds:
         with model.elsewhere(model.params), evaluation_mode(model.module), torch.no_grad():
             has_features = head_of(model.module) is not None
             features, outputs = features_and_outputs(model.module, x) if has_features else (y, model.module(x))
-        return {Features: features, Outputs: outputs, Labels: y}
+        return {queries.Features: features, queries.Outputs: outputs, queries.Labels: y}
 
 
 def _of_samples(request: Any, exchange: int) -> list[SampleRequest]:
@@ -359,11 +354,11 @@ def _of_samples(request: Any, exchange: int) -> list[SampleRequest]:
     match request:
         case LocalTraining():
             return [SampleRequest(part=part, epochs=request.epochs, steps=request.steps, exchange=exchange)]
-        case Rehearsal():  # as many batches as training
+        case queries.Rehearsal():  # as many batches as training
             return [SampleRequest(part=part, exchange=exchange)]
-        case Loss() | Gradient():
+        case queries.Loss() | queries.Gradient():
             return [SampleRequest("query", part, exchange=exchange)]
-        case LossAndGradient():
+        case queries.LossAndGradient():
             return [SampleRequest("query", part, results=2, exchange=exchange)]
     return []
 

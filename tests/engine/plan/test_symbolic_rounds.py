@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import pytest
 import torch
@@ -241,6 +241,22 @@ class Curious(FedAvg):
             yield Exchange(self.client_update, server.model)
         while self.how == "endless":
             yield Exchange(self.client_update, server.model)
+
+
+class Counting(FedAvg):
+    """Counts the clients of the cohorts that it is given."""
+
+    given: ClassVar[set[int]] = set()
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        self.given.add(len(context.cohort))
+        yield from super().round(server, context)
+
+
+def test_a_cohort_of_any_number_of_clients_is_tried_with_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfl.engine.plan.symbolic_rounds.MOST_CLIENTS", 4)
+    assert not traced({"name": f"{__name__}:Counting"}, {"cohort": {"bernoulli": 0.5}}).unknown
+    assert Counting.given == {1, 4}
 
 
 @pytest.mark.parametrize(
