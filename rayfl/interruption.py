@@ -92,7 +92,7 @@ class Interrupts:
             self.raise_last()
 
     def raise_last(self) -> None:
-        """Raises the exception of the last signal, if there was one, even if it was raised before."""
+        """Raises the last signal's exception, again if it was raised before; does nothing if there was no signal."""
         if self._last is not None:
             raise EXCEPTIONS[self._last]
 

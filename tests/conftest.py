@@ -36,7 +36,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What all tests share stays: the garbage collector need not look through it, nor so often through the rest."""
+    """Exempts what all tests share from garbage collection, and makes collections rarer: it saves time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)

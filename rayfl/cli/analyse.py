@@ -1,4 +1,4 @@
-"""`rayfl analyse`: analyses finished runs, to show why a start helps."""
+"""The command `rayfl analyse`: runs analyses of finished runs that show why a start helps."""
 
 from __future__ import annotations
 

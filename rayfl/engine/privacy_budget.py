@@ -20,7 +20,7 @@ from rayfl.privacy.samples.calibration import Accesses, with_noise, without_nois
 
 BUDGET, SAMPLES, CLIENTS = "local.dp.max_epsilon", "local.dp.target_epsilon", "dp.target_epsilon"
 
-AGAIN = "{}, since rounds were repeated after a stop"
+AGAIN = "{}: the rounds that were repeated after a stop count twice"
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ def other_length(epochs: int | None, steps: int | None) -> dict[str, int | None]
     """Returns the keys of `local` with which a client update takes this many epochs, or this many steps."""
     if epochs is not None:
         return {"epochs": epochs, "steps": None}
-    return {} if steps is None else {"epochs": steps, "steps": steps}  # a step is of one pass
+    return {} if steps is None else {"epochs": steps, "steps": steps}  # each step takes one pass
 
 
 def update_steps(local: Local, num_samples: int) -> int:

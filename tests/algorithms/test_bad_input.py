@@ -1,4 +1,4 @@
-"""What an algorithm cannot work with is told before anything starts: networks and data that lack something."""
+"""Networks and data that an algorithm cannot work with are rejected before anything starts."""
 
 from __future__ import annotations
 

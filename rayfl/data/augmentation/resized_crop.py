@@ -97,7 +97,7 @@ def _centres(first: torch.Tensor, length: torch.Tensor, scaled: int) -> torch.Te
 def _smooth_weights(
     first: torch.Tensor, length: torch.Tensor, size: int, scaled: int, interpolation: str
 ) -> torch.Tensor:
-    """[n, scaled, size] float32: weight of each pixel of a line for each pixel of its scaled part.
+    """[n, scaled, size] float32: how much each pixel of a line contributes to each pixel of the resized part.
 
     Args:
         first: [n] start of the part.

@@ -118,7 +118,7 @@ def _check_untrained(dp: SampleDP, name: str, where: str) -> None:
 def check_sample_requests(plans: Sequence[PhasePlan]) -> None:
     """Checks that algorithms of users state their requests, and that parts which compose in parallel do not overlap.
 
-    The parts of `SupportQuery` do not, if all phases split samples in the same way; of other parts nothing is known.
+    Parts of `SupportQuery` do not overlap if all phases split samples in the same way. Other parts are assumed to.
 
     Args:
         plans: The phases with `local.dp`, with their traces.

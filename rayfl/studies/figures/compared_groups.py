@@ -148,7 +148,7 @@ def _has_value(run: RecordedRun, metric: str) -> bool:
 
 
 def check_reference(recorded: Recorded, reference: str | None) -> str | None:
-    """The label that the others are compared with: the one asked for, else the first; None if there is but one.
+    """The label that the others are compared with: `reference`, or else the first; None for a single group.
 
     Raises:
         ScenarioError: No group has this label, there is no other, or no run has one of the same task and seed.

@@ -36,7 +36,7 @@ Source = str | Path | Directory
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs that differ in seed and task alone.
+    """Runs that differ only in seed and task.
 
     Attributes:
         label: Its name, in words.
@@ -153,7 +153,7 @@ def arranged(
 
 
 def read(sources: Source | Iterable[Source]) -> Recorded:
-    """Reads runs and grids, and groups runs that differ in seed and task alone.
+    """Reads runs and grids, and groups those that differ only in seed and task.
 
     Args:
         sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.

@@ -167,7 +167,7 @@ def _updates(run: RecordedRun) -> np.ndarray:
     found = client_updates(run)
     if found is None:
         raise ScenarioError(
-            f"x: '{run.where}' has no cohorts of one size, so its client updates are not known; "
+            f"x: '{run.where}' has cohorts of varying size, so the number of its client updates is unknown; "
             "choose another axis, such as rounds or transfers"
         )
     return found

@@ -123,7 +123,7 @@ def read_run(folder: Path, place: GridPlace | None = None) -> RecordedRun:
     if archive.status is None:
         raise DataError(f"'{folder}' is not the folder of a run: it has no {STATUS}; name a folder below runs/")
     if (status := archive.status["status"]) != "finished":
-        todo = "wait until it has" if status in UNDER_WAY else f"go on: rayfl resume {folder}"
+        todo = "wait until it has" if status in UNDER_WAY else f"resume it with: rayfl resume {folder}"
         raise DataError(f"'{folder}': the run has not finished ({status}); {todo}")
     return read_so_far(archive, place)
 

@@ -1,4 +1,4 @@
-"""Runs the cells of a grid: their order, which run has begun in a cell's folder, and how each ended.
+"""Runs the cells of a grid: in which order, in which folder, and how each ended.
 
 Scenarios that cells start from: the first cell that requires one runs it, and the others reuse its model. A cell
 continues only the same run that has begun in its folder.

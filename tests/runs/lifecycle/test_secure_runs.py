@@ -239,7 +239,7 @@ def test_a_run_ends_before_the_round_that_would_exceed_its_target(level: str, tm
     status, content = json.loads((tmp_path / "status.json").read_text()), privacy(tmp_path)[level]
     key = "local.dp.target_epsilon" if level == "samples" else "dp.target_epsilon"
     assert (status["status"], status["stopped"]["callback"], status["stopped"]["round"]) == ("finished", key, 3)
-    said = f"would exceed {key}, since rounds were repeated after a stop"
+    said = f"would exceed {key}: the rounds that were repeated after a stop count twice"
     assert said in status["stopped"]["reason"]
     assert said in content["ended_early"]
     spent = content["epsilon"]["maximum"] if level == "samples" else content["epsilon"]
