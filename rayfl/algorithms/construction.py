@@ -71,9 +71,9 @@ class Preset:
 
 def _with(chosen: Any, part: Mapping[str, Any]) -> Any:
     """Returns the chosen parts, with options overriding those of the part of the same name."""
-    if not (isinstance(chosen, list | tuple) and all(isinstance(given, str | Mapping) for given in chosen)):
+    if not (isinstance(chosen, list | tuple) and all(isinstance(choice, str | Mapping) for choice in chosen)):
         return chosen  # validation will say what is wrong
-    tables = [{"name": given} if isinstance(given, str) else given for given in chosen]
+    tables = [{"name": choice} if isinstance(choice, str) else choice for choice in chosen]
     if all(table.get("name") != part["name"] for table in tables):
         raise ScenarioError(
             f"this preset stands for '{part['name']}', but the parts given here do not include it; use the algorithm "

@@ -142,9 +142,9 @@ class CoPreFL(SupportQuery, LocalTrainingAlgorithm):
         for view in views:
             loss, gradient = yield LossAndGradient(model, data=view)
             above = loss - centre
-            found = {"loss": loss, "above": above, "squared": above * above, "gradient": gradient}
-            found["above_gradient"] = above * gradient
-            sums = {name: sums[name] + value if sums else value for name, value in found.items()}
+            terms = {"loss": loss, "above": above, "squared": above * above, "gradient": gradient}
+            terms["above_gradient"] = above * gradient
+            sums = {name: sums[name] + value if sums else value for name, value in terms.items()}
         return Answer(sums=sums | {"query_sets": centre.new_full((1,), len(views))})
 
     def meta_update(

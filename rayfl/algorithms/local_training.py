@@ -152,12 +152,12 @@ class LocalTrainingAlgorithm(Algorithm):
         return ""
 
     def requirements(self) -> set[Requirement]:
-        found: set[Requirement] = set()
+        requirements: set[Requirement] = set()
         if any(penalty.reads_features() for penalty in self.penalties):
-            found.add("features")
+            requirements.add("features")
         if self.buffers != "average":
-            found.add("buffers")
-        return found
+            requirements.add("buffers")
+        return requirements
 
     def has_personal_model(self) -> bool:
         return self.buffers == "keep"

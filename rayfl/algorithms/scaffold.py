@@ -124,8 +124,8 @@ class SCAFFOLD(FedAvg):
         return Released(super().releases().values, {"control_delta": "params"})
 
     def requirements(self) -> set[Requirement]:
-        found = super().requirements()
-        return found | {"plain_objective"} if self.option == "I" else found
+        requirements = super().requirements()
+        return requirements | {"plain_objective"} if self.option == "I" else requirements
 
     def client_state(self) -> Declaration:
         return merged([("the algorithm", {"control": "phase"}), ("local training", super().client_state())])

@@ -136,9 +136,9 @@ class ServerState:
                 f"server state '{name}' is not declared; return it, with its scope, from the algorithm's "
                 f"server_state() (declared: {', '.join(sorted(self.declared)) or 'none'})"
             )
-        kept = value if value.base is None and value is not self.model else value.copy()
-        kept.setflags(write=False)
-        self.state[name] = kept
+        array = value if value.base is None and value is not self.model else value.copy()
+        array.setflags(write=False)
+        self.state[name] = array
 
     def report(self, **scalars: float) -> None:
         """Reports named scalars of this round; they appear in the metrics."""

@@ -175,8 +175,8 @@ class TopK(BiasedTransform):
     share: Annotated[float, Field(gt=0, le=1)] = 0.01
 
     def planned(self, message: Encoded) -> Encoded:
-        kept = math.ceil(self.share * message.count - 1e-9)
-        return replace(message, count=kept, extra_bits=message.extra_bits + kept * INDEX_BITS)
+        num_kept = math.ceil(self.share * message.count - 1e-9)
+        return replace(message, count=num_kept, extra_bits=message.extra_bits + num_kept * INDEX_BITS)
 
     def encode(self, client: ClientContext, vector: str, message: Encoded) -> Encoded:
         import torch

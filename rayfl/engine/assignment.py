@@ -142,8 +142,8 @@ class UpdatesOnHosts:
 
     def answers_of(self, updates: Sequence[Update]) -> list[Submitted]:
         """Returns the answers of updates that are needed now, and submits those not submitted before."""
-        found = [self._ahead.pop(update.client) for update in updates if update.client in self._ahead]
-        known = {(each.round, client) for each in found for client in each.clients}
+        submitted = [self._ahead.pop(update.client) for update in updates if update.client in self._ahead]
+        known = {(each.round, client) for each in submitted for client in each.clients}
         rest = sorted((update.round, update.client) for update in updates)
         for round in sorted({update.round for update in updates}):
             clients = [client for began, client in rest if began == round and (began, client) not in known]
@@ -151,8 +151,8 @@ class UpdatesOnHosts:
             groups = grouped(clients, list(steps.values()), self._at_once)
             costs = [sum(steps[client] for client in group) for group in groups]
             spread = enumerate(longest_first(groups, costs, self._hosts))
-            found += [self._submit(round, host, own) for host, own in spread if own]
-        return found
+            submitted += [self._submit(round, host, own) for host, own in spread if own]
+        return submitted
 
     def run_ahead(self, in_flight: Iterable[Update], needed: int, ahead: int) -> None:
         """Submits the updates that the server will need first, if its next step would leave hosts idle.

@@ -48,30 +48,30 @@ class ClientStatistics:
             hits: Hits on all test samples by class (`hits_by_class`); None unless `pool_classes` is set.
         """
         metric, higher = self._headline.metric, self._headline.higher_is_better
-        found: dict[str, float | None] = {}
+        columns: dict[str, float | None] = {}
         for column, scores in self._by_column(clients).items() if self._own else ():
             values, samples = [value for value, _ in scores], [number for _, number in scores]
-            found |= {f"{column}_{name}": over_clients(name, values, samples, higher) for name in self._own}
-            found[f"{column}_{NUMBER_OF_CLIENTS}"] = number_defined(values)
+            columns |= {f"{column}_{name}": over_clients(name, values, samples, higher) for name in self._own}
+            columns[f"{column}_{NUMBER_OF_CLIENTS}"] = number_defined(values)
         if hits is not None:
             shares = pooled_accuracies(hits, self._local_classes).tolist()
             accuracies = [None if math.isnan(share) else share for share in shares]  # no class of theirs is in the pool
             none = [0] * len(accuracies)
             for name in self._pooled:
-                found[f"test_{metric}_{name}"] = over_clients(name.removeprefix("pooled_"), accuracies, none, higher)
-            found[f"test_{metric}_pooled_{NUMBER_OF_CLIENTS}"] = number_defined(accuracies)
-        return found
+                columns[f"test_{metric}_{name}"] = over_clients(name.removeprefix("pooled_"), accuracies, none, higher)
+            columns[f"test_{metric}_pooled_{NUMBER_OF_CLIENTS}"] = number_defined(accuracies)
+        return columns
 
     def _by_column(self, clients: Sequence[ClientScore]) -> Mapping[str, list[tuple[float | None, int]]]:
         """Returns the clients' (value, number of samples), by the column that the statistics are named after."""
         metric = self._headline.metric
-        found: dict[str, list[tuple[float | None, int]]] = {}
+        by_column: dict[str, list[tuple[float | None, int]]] = {}
         for score in clients:
-            found.setdefault(f"{score.set}_{metric}", []).append((score.scores[metric], score.samples))
+            by_column.setdefault(f"{score.set}_{metric}", []).append((score.scores[metric], score.samples))
         for score in clients:
             if (personalized := f"personalized_{metric}") in score.scores:
-                found.setdefault(personalized, []).append((score.scores[personalized], score.samples))
-        return found
+                by_column.setdefault(personalized, []).append((score.scores[personalized], score.samples))
+        return by_column
 
     @cached_property
     def _local_classes(self) -> LocalClasses:

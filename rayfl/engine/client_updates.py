@@ -297,15 +297,15 @@ class ExchangeUpdates:
         return ClientError(error.client, error.host, error.phase, error.round, why, who=error.who) if why else error
 
     def _context(self, client: int, discrete: Values) -> ClientContext:
-        plan, resident, kept = self._plan, self._resident, {}
+        plan, resident, state = self._plan, self._resident, {}
         if self._declared:
             device = resident.model.vector.device
-            kept = self._states.open(client, self._round_index, self._exchange, self._committed, device)
+            state = self._states.open(client, self._round_index, self._exchange, self._committed, device)
         return resident.context(
             client,
             self._update,
             ClientStreams(self._seed, plan.number, self._round_index.round, self._exchange, client),
-            ClientState(kept, frozenset(self._declared)),
+            ClientState(state, frozenset(self._declared)),
             plan.noise_multiplier(client) if self._update.local.dp else None,
             self._planned_spending(client),
             discrete,

@@ -133,9 +133,9 @@ class ExactSum:
         if not depth:
             return PartialSum(total, bound)
         starts = np.cumsum([0, *(len(bins.sums[0]) for bins in self._chunks)])
-        found = [(start, *bins.further(depth)) for start, bins in zip(starts, self._chunks, strict=False)]
-        where = np.concatenate([start + places for start, places, _ in found])
-        return PartialSum(total, bound, where, np.concatenate([sums for *_, sums in found], axis=1))
+        beyond = [(start, *bins.further(depth)) for start, bins in zip(starts, self._chunks, strict=False)]
+        where = np.concatenate([start + places for start, places, _ in beyond])
+        return PartialSum(total, bound, where, np.concatenate([sums for *_, sums in beyond], axis=1))
 
     def _add_large(self, chunk: Tensor, weight: float, bins: _Bins) -> None:
         """Splits weighted values over the bins, coarsest first, each part rounded to a multiple of its bin's unit."""

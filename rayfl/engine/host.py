@@ -154,14 +154,14 @@ class Host:
         def update(client: ClientContext) -> ClientUpdate[torch.Tensor]:
             nonlocal values
             client.sent = (vector,)
-            left = yield from algorithm.relay(client, vector)
-            if left.shape != vector.shape or not all_finite(left):
+            trained = yield from algorithm.relay(client, vector)
+            if trained.shape != vector.shape or not all_finite(trained):
                 raise RayflError("its update must return a model: a vector of the same length, with finite values only")
-            if not left.is_floating_point():
-                raise RayflError(f"its update returned a model of dtype {left.dtype}; return floating point numbers")
+            if not trained.is_floating_point():
+                raise RayflError(f"its update returned a model of dtype {trained.dtype}; return floating point numbers")
             report.add(client, traffic)
             values = client.discrete.values
-            return hidden_model(hiding, vector, left, client.streams) if hiding else left
+            return hidden_model(hiding, vector, trained, client.streams) if hiding else trained
 
         updates = self._updates(round_index, committed=committed)
         for client in clients:

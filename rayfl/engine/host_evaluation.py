@@ -97,9 +97,9 @@ class HostEvaluation:
         scores = []
         for client_id, parts in groupby(slices, key=lambda part: part.client):
             with errors.of_client(client_id):
-                kept = self._states.kept(client_id, plan.number, expected, self._device)
+                tensors = self._states.kept(client_id, plan.number, expected, self._device)
                 streams = ClientStreams(self._scenario.seed, len(self._plans), round_index.round, 0, client_id)
-                state = ClientState(kept, frozenset(plan.client_state))
+                state = ClientState(tensors, frozenset(plan.client_state))
                 client = resident.context(client_id, update, streams, state, discrete=discrete)
                 personal = plan.algorithm.personal_model(client, vector)
                 if personal.shape != vector.shape or not all_finite(personal):

@@ -46,8 +46,8 @@ def build_network(
     with TORCH_GLOBALS, torch.random.fork_rng(devices=[]):
         seed_torch(torch_seed(scenario.seed, "initial") if seed is None else seed, torch.device("cpu"))
         known = {"num_classes": num_outputs, "input_shape": store.input_shape}
-        given = {name: value for name, value in known.items() if value is not None}
-        module = build_module(network.name, network.options, given, "model")
+        arguments = {name: value for name, value in known.items() if value is not None}
+        module = build_module(network.name, network.options, arguments, "model")
         module.train()  # its own train() may freeze parameters, which then have a place after those that train
     if scenario.numerics.kernels == "fast":
         use_fast_kernels(module)

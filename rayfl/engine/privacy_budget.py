@@ -138,13 +138,13 @@ class PrivacyBudget:
     def _updates(self, index: RoundIndex, cohort: Sequence[int]) -> dict[int, Spending]:
         """Returns the spending of a round's updates, by client or pool of samples; nothing without `local.dp`."""
         plan, planned = self._plans[index.phase], self._planned[index.phase]
-        given = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
-        pool, found = pool_number("clients", plan.num_clients), dict[int, Spending]()
+        fixed = plan.phase.local.dp.noise_multiplier if plan.phase.local.dp else None
+        pool, spendings = pool_number("clients", plan.num_clients), dict[int, Spending]()
         for client in cohort:
-            noise = plan.noise_multiplier(client) if given is None else given
+            noise = plan.noise_multiplier(client) if fixed is None else fixed
             if noise is not None and client <= pool:  # the server's samples are not in any client's account
-                found[client] = with_noise(planned.in_round(client, index, self._seed), noise)
-        return found
+                spendings[client] = with_noise(planned.in_round(client, index, self._seed), noise)
+        return spendings
 
     def commit(
         self, index: RoundIndex, reports: Iterable[UpdateReport], unanswered: Iterable[int] = ()

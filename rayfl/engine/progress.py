@@ -190,12 +190,12 @@ class CommittedState:
         except ValueError as error:
             name = self.index.config(self._scenario).schedule
             raise RayflError(f"schedule '{name}': snapshot() must return plain data: {error}") from None
-        kept = set(self.client_rounds.items(self.index.phase))
+        expected = set(self.client_rounds.items(self.index.phase))
         index, traffic, simulated = self.index, self._traffic, self._simulated
         sampling, privacy, in_flight = self._sampling.snapshot(), self.budget.snapshot(), deepcopy(self.in_flight)
 
         def complete(server: ServerSnapshot, clients: Sequence[StoredState]) -> RunSnapshot:
-            _check_whole(clients, kept, index)
+            _check_whole(clients, expected, index)
             return RunSnapshot(
                 index, sampling, traffic, evaluations, privacy, in_flight, server, clients, simulated=simulated
             )
@@ -218,9 +218,9 @@ def _kept(state: StoredState) -> KeptState:
     return state.client, state.scope, state.round
 
 
-def _check_whole(clients: Sequence[StoredState], kept: set[KeptState], index: RoundIndex) -> None:
+def _check_whole(clients: Sequence[StoredState], expected: set[KeptState], index: RoundIndex) -> None:
     """Checks that no state is missing; a restarted host lists only the states that it has."""
-    if lost := kept.difference(map(_kept, clients)):
+    if lost := expected.difference(map(_kept, clients)):
         client, _, round = min(lost)
         raise LostError(
             f"the state of client {client} after round {round} is lost: its worker was restarted and no longer has it "

@@ -185,8 +185,8 @@ class Reduction:
             )
         self._weight += in_units(answer.weight, self._bits)
         if self._each is not None:
-            kept = {name: _kept(name, tensor) for name, tensor in answer.values.items()}
-            self._each.append(OneAnswer(client, answer.weight, kept))
+            copies = {name: _kept(name, tensor) for name, tensor in answer.values.items()}
+            self._each.append(OneAnswer(client, answer.weight, copies))
         else:
             for name, values in answer.values.items():
                 self._totals[name].add(values.flatten(), answer.weight)
@@ -196,20 +196,20 @@ class Reduction:
             self._maxima[name].add(values.flatten())
         self._count += 1
 
-    def leave(self, left: LeftBuffers) -> None:
+    def leave(self, buffers: LeftBuffers) -> None:
         """Adds the integer and boolean buffers that one client's update left.
 
         If the order of the answers decides, those of all clients are kept, but equal values only once.
         """
         if not self._ordered:
-            self._left = [of_largest([*self._left, left])]
+            self._left = [of_largest([*self._left, buffers])]
             return
         before = self._left[-1].values if self._left else {}
         values = {
             name: before[name] if name in before and np.array_equal(before[name], value) else value
-            for name, value in left.values.items()
+            for name, value in buffers.values.items()
         }
-        self._left.append(replace(left, values=values))
+        self._left.append(replace(buffers, values=values))
 
     def result(self) -> HostAnswers:
         """Returns the message to the server."""
@@ -224,9 +224,9 @@ class Reduction:
         )
 
 
-def of_largest(left: Sequence[LeftBuffers]) -> LeftBuffers:
+def of_largest(buffers: Sequence[LeftBuffers]) -> LeftBuffers:
     """Returns the buffers of the client with most samples, of several the one with the lowest number."""
-    return max(left, key=lambda one: (one.num_samples, -one.client))
+    return max(buffers, key=lambda one: (one.num_samples, -one.client))
 
 
 def _kept(name: str, values: torch.Tensor) -> np.ndarray:
@@ -235,8 +235,8 @@ def _kept(name: str, values: torch.Tensor) -> np.ndarray:
 
     if not all_finite(values):
         raise NotFiniteError(name)
-    kept: np.ndarray = values.detach().flatten().to("cpu", torch.float32, copy=True).numpy()
-    return kept
+    flat: np.ndarray = values.detach().flatten().to("cpu", torch.float32, copy=True).numpy()
+    return flat
 
 
 def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:

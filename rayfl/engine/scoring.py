@@ -79,7 +79,7 @@ class Scorer:
                 self._add_states(states, batch, outputs)
                 if hits is not None:
                     hits += hits_by_class(outputs, y, hits.shape[1])
-        return Score(part, loss, divisor, {of: self._merged(of, found) for of, found in states.items() if found}, hits)
+        return Score(part, loss, divisor, {of: self._merged(of, added) for of, added in states.items() if added}, hits)
 
     def _add_states(
         self, states: Mapping[str, list[State]], batch: EvaluationBatch, outputs: torch.Tensor | None
@@ -129,15 +129,15 @@ class Scorer:
             means[name] = over_clients("mean", of_clients, [0] * len(of_clients), higher_is_better=True)
             means[f"{name}_{NUMBER_OF_CLIENTS}"] = number_defined(of_clients)
         values = {of: self._values(sets[of], bank) for of in sets}
-        found = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
-        found |= _personalized(means)
+        columns = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
+        columns |= _personalized(means)
         of_test = [(label, metric, values["test"][label]) for label, metric in self._metrics.items()]
         remarked = [(label, value, metric.remark(value)) for label, metric, value in of_test if value is not None]
         remarks = tuple(f"{label} {value:.4g}: {text}" for label, value, text in remarked if text)
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
-            found |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
-        return Evaluated(phase, round_index.round, found, _samples(sets["test"]), tuple(clients), remarks)
+            columns |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
+        return Evaluated(phase, round_index.round, columns, _samples(sets["test"]), tuple(clients), remarks)
 
     def _bank(self, scores: Sequence[Score]) -> dict[str, State]:
         """Returns the bank's state for each metric that compares samples with it."""

@@ -173,9 +173,9 @@ class Server:
             round_index: The round.
             open_rounds: Numbers of rounds, up to this one, whose exchange clients still answer.
         """
-        (before, left), self._kept = self._kept, self._waiting.pop(round_index.round)
+        (before, state), self._kept = self._kept, self._waiting.pop(round_index.round)
         if before.phase != round_index.phase:
-            self._ends[before.round] = _evaluated(left)
+            self._ends[before.round] = _evaluated(state)
         for held in (self._rounds, self._began_from):
             for number in [number for number in held if number <= round_index.round and number not in open_rounds]:
                 del held[number]
@@ -190,8 +190,8 @@ class Server:
                 have the model of a later one, or may not have received the commit of this one yet.
         """
         if last is not None:
-            kept = last <= self._kept[0].round or last not in self._waiting
-            index, state = self._kept if kept else self._waiting[last]
+            is_committed = last <= self._kept[0].round or last not in self._waiting
+            index, state = self._kept if is_committed else self._waiting[last]
             return index.round, _evaluated(state)
         latest = self._latest()
         index, state = self._kept if self._plans[latest[0].phase].keeps_client_state else latest
@@ -223,12 +223,12 @@ class Server:
             store: The store.
             models: Models that have not been evaluated yet.
         """
-        kept = self._kept  # later rounds replace states and never modify them
-        began = {number: origin for number, origin in self._began_from.items() if number <= kept[0].round}
-        assert kept[0] == round_index
+        entry = self._kept  # later rounds replace states and never modify them
+        began = {number: origin for number, origin in self._began_from.items() if number <= entry[0].round}
+        assert entry[0] == round_index
 
         def write() -> ServerSnapshot:
-            latest, open = _stored(store, *kept), {number: _stored(store, *origin) for number, origin in began.items()}
+            latest, open = _stored(store, *entry), {number: _stored(store, *origin) for number, origin in began.items()}
             return ServerSnapshot(latest, open, [store.write(_arrays(*split(model))) for model in models])
 
         self._writer.begin(round_index.round, write)
@@ -250,10 +250,10 @@ class Server:
         phase, arrays = entry.index.phase, store.read(entry.stored)
         discrete = {**self._models[phase].discrete, **taken_from(arrays)}
         model, eval_model = arrays.pop("model"), arrays.pop("eval_model", None)
-        kept = {name.removeprefix("state/"): array for name, array in arrays.items()}
+        values = {name.removeprefix("state/"): array for name, array in arrays.items()}
         declared = dict(self._plans[phase].server_state)
         of, clients = self._models[phase], self._plans[phase].num_clients
-        state = ServerState(model, of.num_params, clients, kept, declared, of.layout, eval_model, discrete=discrete)
+        state = ServerState(model, of.num_params, clients, values, declared, of.layout, eval_model, discrete=discrete)
         return entry.index, state
 
     def _taken_over(self, latest: ServerState, before: int, phase: int) -> tuple[np.ndarray, Discrete]:

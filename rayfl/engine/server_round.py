@@ -136,9 +136,9 @@ class ServerRound:
         if MORE_IF_SUMMED in answers.sums:
             self.state.report(up_bytes_more_if_summed=answers.sums[MORE_IF_SUMMED][0])
         sent = self._sent
-        if left := [one for part in parts for one in part.left]:
-            latest = [one for one in left if (one.round, one.client) == self._last]
-            self.state.discrete = copied(of_largest(latest or left).values)
+        if buffers := [one for part in parts for one in part.left]:
+            latest = [one for one in buffers if (one.round, one.client) == self._last]
+            self.state.discrete = copied(of_largest(latest or buffers).values)
         following = self._step(lambda: self._steps.send(answers))
         self._received += 1
         if asked == "cohort" and sent is not None and plan.evaluated.reads(answers):

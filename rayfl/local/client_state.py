@@ -122,12 +122,12 @@ class DiscreteBuffers:
         """
         if not self.values:
             return
-        left = self._model.discrete()
+        values = self._model.discrete()
         if self._hidden_by:
-            for name, value in left.items():
+            for name, value in values.items():
                 if not torch.equal(value, self.values[name]):
                     raise changes_under_dp(self._hidden_by, name, self._model.module)
-        self.values = left
+        self.values = values
 
     def reset(self) -> None:
         """Continues from the network's initial values."""
@@ -147,8 +147,8 @@ class DiscreteBuffers:
     def take(self, state: str, chosen: Chosen | None = None) -> None:
         """Continues from the values kept beside a state, if there are any."""
         if self._state is not None:
-            kept = {name: self._state.kept_buffer(state, name) for name in self._names(chosen)}
-            self.values = {**self.values, **{name: value for name, value in kept.items() if value is not None}}
+            buffers = {name: self._state.kept_buffer(state, name) for name in self._names(chosen)}
+            self.values = {**self.values, **{name: value for name, value in buffers.items() if value is not None}}
 
     @contextmanager
     def apart(self, state: str, chosen: Chosen | None = None) -> Iterator[None]:

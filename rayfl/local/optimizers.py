@@ -90,9 +90,9 @@ def build_optimizer(chosen: Named, local: Local, tensors: Iterable[torch.Tensor]
         ScenarioError: An option is unknown, does not fit, or has its own key in `local`.
     """
     kind: type[Optimizer] = OPTIMIZERS.target(chosen.name, where)
-    given = _given(kind, chosen, local, where)
+    from_local = _given(kind, chosen, local, where)
     options = _own_options(chosen)
-    arguments = {**given, **check_options(kind, options, ("params", *given), where)}
+    arguments = {**from_local, **check_options(kind, options, ("params", *from_local), where)}
     try:
         return kind(list(tensors), **arguments)
     except (Exception, SystemExit) as error:  # a user's class may raise anything
@@ -129,10 +129,10 @@ def _own_options(chosen: Named) -> dict[str, Any]:
 
 def _given(kind: type[Optimizer], chosen: Named, local: Local, where: str) -> dict[str, Any]:
     """The arguments that come from keys of `local`."""
-    given: dict[str, Any] = {"lr": local.lr, "weight_decay": local.weight_decay}
+    arguments: dict[str, Any] = {"lr": local.lr, "weight_decay": local.weight_decay}
     if chosen.name == "sgd":
-        given["momentum"] = local.momentum
-    for key in ("params", *given):
+        arguments["momentum"] = local.momentum
+    for key in ("params", *arguments):
         if key in chosen.options:
             instead = "rayfl gives it" if key == "params" else f"set {key} of `local` instead"
             raise ScenarioError(f"{where}.{key}: is not an option of the optimizer: {instead}")
@@ -141,5 +141,5 @@ def _given(kind: type[Optimizer], chosen: Named, local: Local, where: str) -> di
     if not asks_for(kind, "weight_decay"):
         if local.weight_decay:
             raise ScenarioError(f"{where}: '{chosen.name}' takes no weight_decay; leave it out")
-        del given["weight_decay"]
-    return given
+        del arguments["weight_decay"]
+    return arguments

@@ -49,11 +49,11 @@ def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.samp
             all zero.
     """
     try:
-        found = WEIGHTINGS.build(chosen, where, labels=labels.cpu().numpy())
+        returned = WEIGHTINGS.build(chosen, where, labels=labels.cpu().numpy())
     except ScenarioError as error:
         message = str(error)
         raise ScenarioError(message if message.startswith(where) else f"{where}: {message}") from None
-    weights = np.asarray(found, dtype=np.float64) if _is_numeric(found) else np.empty(0)
+    weights = np.asarray(returned, dtype=np.float64) if _is_numeric(returned) else np.empty(0)
     if weights.shape != (len(labels),) or not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
         raise ScenarioError(
             f"{where}: '{chosen.name}' must return a weight for each of the {len(labels)} labels, finite, not negative "
@@ -62,8 +62,8 @@ def sample_weights(chosen: Named, labels: torch.Tensor, where: str = "local.samp
     return torch.from_numpy((weights / weights.mean()).astype(np.float32)).to(labels.device)
 
 
-def _is_numeric(found: object) -> bool:
+def _is_numeric(values: object) -> bool:
     try:
-        return np.asarray(found).dtype.kind in "fiu"
+        return np.asarray(values).dtype.kind in "fiu"
     except ValueError:  # lists of different lengths
         return False

@@ -99,9 +99,9 @@ class TorchOptimizers:
         self._pieces = [_stretch(model, 0, len(model.params))] if elementwise else _parameters(model, stages)
         others = others_of(local.optimizer)
         taken = [piece for piece in self._pieces if not others or piece.values.ndim == 2]
-        left = [piece for piece in self._pieces if others and piece.values.ndim != 2]
+        rest = [piece for piece in self._pieces if others and piece.values.ndim != 2]
         self._optimizers: list[Optimizer] = []
-        for chosen, pieces in ((local.optimizer, taken), (others, left)):
+        for chosen, pieces in ((local.optimizer, taken), (others, rest)):
             if isinstance(chosen, Named) and pieces:
                 self._optimizers.append(build_optimizer(chosen, local, (piece.values for piece in pieces), WHERE))
 
@@ -140,11 +140,11 @@ def _stretch(model: FlatModel, start: int, stop: int) -> _Piece:
 
 def _state_of(part: _Piece, whole: _Piece, state: Mapping[str, Any]) -> dict[str, Any]:
     """The optimizer state of a part: its elements of what the optimizer keeps for each, and copies of the rest."""
-    place, found = slice(part.start - whole.start, part.stop - whole.start), dict(state)
+    place, part_state = slice(part.start - whole.start, part.stop - whole.start), dict(state)
     for name, value in state.items():
         if torch.is_tensor(value):
-            found[name] = (value[place] if value.shape == whole.values.shape else value).clone()
-    return found
+            part_state[name] = (value[place] if value.shape == whole.values.shape else value).clone()
+    return part_state
 
 
 def _parameters(model: FlatModel, stages: Sequence[Sequence[slice]]) -> list[_Piece]:

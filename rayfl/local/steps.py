@@ -124,8 +124,8 @@ def largest(local: Local) -> Local:
 
 
 def _with_numbers(local: Local, number_of: Callable[[str, Uniform | Choices], int]) -> Local:
-    given = {"epochs": local.epochs, "steps": local.steps}
-    numbers = {key: number_of(key, value) for key, value in given.items() if isinstance(value, Uniform | Choices)}
+    settings = {"epochs": local.epochs, "steps": local.steps}
+    numbers = {key: number_of(key, value) for key, value in settings.items() if isinstance(value, Uniform | Choices)}
     return local.model_copy(update=numbers) if numbers else local
 
 

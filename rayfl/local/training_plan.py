@@ -56,15 +56,15 @@ def select(chosen: Sequence[Train], network: nn.Module) -> Selection | None:
     if not restrictions:
         return None
     kind, held = type(network).__name__, _held(network)
-    left = set.intersection(*(_chosen(one, network, held) for one in restrictions))
+    trained = set.intersection(*(_chosen(one, network, held) for one in restrictions))
     ties = _ties(network)
-    left = {name for tie in ties for name in tie if left.intersection(tie)} | left
-    if not any(parameter.requires_grad for name, parameter in network.named_parameters() if name in left):
+    trained = {name for tie in ties for name in tie if trained.intersection(tie)} | trained
+    if not any(parameter.requires_grad for name, parameter in network.named_parameters() if name in trained):
         both = " and ".join(f"train = {_shown(one)}" for one in restrictions)
         raise ScenarioError(f"train: model {kind} has no parameters left to train with {both}")
-    frozen = _modules_around(held) - _modules_around(left)
+    frozen = _modules_around(held) - _modules_around(trained)
     outermost = (name for name in frozen if name.rpartition(".")[0] not in frozen)
-    return Selection(frozenset(left), tuple(sorted(outermost)))
+    return Selection(frozenset(trained), tuple(sorted(outermost)))
 
 
 def _chosen(train: Train, network: nn.Module, held: Sequence[str]) -> set[str]:
@@ -210,9 +210,9 @@ def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn
         known = ", ".join(f"'{name}'" for name in ("modules", *network.groupings))
         raise ScenarioError(f"local.unfreeze.units: model {kind} has no units '{unfreeze.units}'; it has {known}")
     names = [name for name, _ in network.named_parameters(remove_duplicate=False)]
-    left = [name for name in names if selection is None or name in selection.tensors]
+    trainable = [name for name in names if selection is None or name in selection.tensors]
     tensors = (
-        frozenset(name for name in left if any(name.startswith(f"{module}.") for module in unit)) for unit in units
+        frozenset(name for name in trainable if any(name.startswith(f"{module}.") for module in unit)) for unit in units
     )
     return [unit for unit in tensors if unit]
 
@@ -263,7 +263,7 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
 def _own_rates(local: Local, selection: Selection | None, network: nn.Module) -> list[tuple[float, frozenset[str]]]:
     if not local.module_lr:
         return []
-    modules, found = dict(network.named_modules()), []
+    modules, module_rates = dict(network.named_modules()), []
     for name, rate in local.module_lr.items():
         if name not in modules:
             raise ScenarioError(f"module_lr: model {type(network).__name__} has no module '{name}'")
@@ -274,5 +274,5 @@ def _own_rates(local: Local, selection: Selection | None, network: nn.Module) ->
             tensors &= selection.tensors
         if not tensors:
             raise ScenarioError(f"module_lr: no parameter of '{name}' trains; leave it out")
-        found.append((rate, frozenset(tensors)))
-    return found
+        module_rates.append((rate, frozenset(tensors)))
+    return module_rates

@@ -72,13 +72,13 @@ def within_memory(where: str) -> Iterator[None]:
         handle.remove()
 
 
-def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any], where: str) -> nn.Module:
+def build_module(name: str, options: Mapping[str, Any], arguments: Mapping[str, Any], where: str) -> nn.Module:
     """Builds a network.
 
     Args:
         name: A registered name, or the import path of a class or function.
         options: Options of the constructor from the scenario, and possibly `feature_layer`.
-        given: Arguments from rayfl, passed if the constructor names them: `num_classes` and `input_shape`.
+        arguments: Arguments from rayfl, passed if the constructor names them: `num_classes` and `input_shape`.
         where: Key path of the table with name and options, for messages.
 
     Raises:
@@ -89,7 +89,7 @@ def build_module(name: str, options: Mapping[str, Any], given: Mapping[str, Any]
     target, chosen = MODELS.target(name), Named(name=name, **options)
     _check_makes_networks(target, name, where)
     with within_memory(where):
-        network = MODELS.build(chosen, where, **given)
+        network = MODELS.build(chosen, where, **arguments)
     if not isinstance(network, nn.Module):
         raise ScenarioError(f"{where}.name: '{name}' made a {type(network).__name__}, not a torch.nn.Module")
     for path, part in network.named_modules():

@@ -245,7 +245,7 @@ class FlatModel:
         Raises:
             ScenarioError: One was replaced by a tensor of another shape or type.
         """
-        found = {}
+        values = {}
         for name in self.discrete_names:
             tensor, own = self._tensor(name), self._beside[name]
             if tensor.shape != own.shape or tensor.dtype != own.dtype:
@@ -253,8 +253,8 @@ class FlatModel:
                     f"model: buffer '{name}' became {tensor.dtype} {list(tensor.shape)}, but was {own.dtype} "
                     f"{list(own.shape)}; a buffer must keep its shape and type"
                 )
-            found[name] = tensor.detach().to(own.device, copy=True)
-        return found
+            values[name] = tensor.detach().to(own.device, copy=True)
+        return values
 
     def initial_discrete(self) -> dict[str, torch.Tensor]:
         """Returns the initial values of `discrete_names`, which must not be changed."""

@@ -85,10 +85,10 @@ class _WithoutDropout(TorchFunctionMode):
     """Makes dropout functions, which dropout layers also call, return their input."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = kwargs or {}
+        keywords = kwargs or {}
         if function in DROPOUTS:
-            return args[0] if args else given["input"]
-        return function(*args, **given)
+            return args[0] if args else keywords["input"]
+        return function(*args, **keywords)
 
 
 @contextmanager

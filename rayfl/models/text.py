@@ -123,19 +123,19 @@ class DistilBert(Network):
         config: Mapping[str, int | float] = _AS_THEY_ARE,
     ) -> None:
         super().__init__()
-        found = _config(num_classes, folder, config)
+        resolved = _config(num_classes, folder, config)
         from transformers import DistilBertForSequenceClassification
 
         try:
-            whole = DistilBertForSequenceClassification(found)
+            whole = DistilBertForSequenceClassification(resolved)
         except ValueError as error:
             raise _wrong(error) from error
         self.distilbert = whole.distilbert
         self.pre_classifier = whole.pre_classifier
         self.dropout = whole.dropout
         self.classifier = whole.classifier
-        layers = (f"distilbert.transformer.layer.{number}" for number in range(found.n_layers))
-        self._tokens, self._positions = found.vocab_size, found.max_position_embeddings
+        layers = (f"distilbert.transformer.layer.{number}" for number in range(resolved.n_layers))
+        self._tokens, self._positions = resolved.vocab_size, resolved.max_position_embeddings
         self.ordered_modules = ("distilbert.embeddings", *layers, "pre_classifier", "classifier")
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
@@ -157,27 +157,27 @@ class DistilBert(Network):
         return logits
 
 
-def _config(num_classes: int, folder: Path | None, given: Mapping[str, Any]) -> DistilBertConfig:
+def _config(num_classes: int, folder: Path | None, overrides: Mapping[str, Any]) -> DistilBertConfig:
     try:
         from transformers import AutoConfig, DistilBertConfig
     except ImportError as error:
         raise ScenarioError("model 'distilbert': needs transformers; pip install 'rayfl[text]'") from error
     known = DistilBertConfig().to_dict()
-    for key in given:
+    for key in overrides:
         if key not in known:
             raise ScenarioError(f"model.config.{key}: is not in DistilBERT's config.json; {nearest(key, known)}")
-    options = {**given, "num_labels": num_classes, "attn_implementation": "eager"}
+    options = {**overrides, "num_labels": num_classes, "attn_implementation": "eager"}
     if folder is not None and not (folder / "config.json").is_file():
         raise ScenarioError(f"model.folder: {folder} has no config.json; use the folder of a DistilBERT")
     try:
         if folder is None:
             return DistilBertConfig(**options)
-        found = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
+        loaded = AutoConfig.from_pretrained(folder, local_files_only=True, **options)
     except Exception as error:  # exceptions of transformers have no common base
         raise _wrong(error) from error
-    if not isinstance(found, DistilBertConfig):
-        raise ScenarioError(f"model.folder: {folder} has a '{found.model_type}', not a DistilBERT")
-    return found
+    if not isinstance(loaded, DistilBertConfig):
+        raise ScenarioError(f"model.folder: {folder} has a '{loaded.model_type}', not a DistilBERT")
+    return loaded
 
 
 def _wrong(error: Exception) -> ScenarioError:

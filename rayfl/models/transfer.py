@@ -114,19 +114,19 @@ def renamed(source: Mapping[str, Any], prefixes: Mapping[str, str], where: str) 
         ScenarioError: No name has such a prefix, or two tensors would have the same name.
     """
     longest_first, used = sorted(prefixes, key=len, reverse=True), set[str]()
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for name, value in source.items():
         prefix = next((prefix for prefix in longest_first if name.startswith(prefix)), None)
         new = name if prefix is None else prefixes[prefix] + name.removeprefix(prefix)
         if prefix is not None:
             used.add(prefix)
-        if new in found:
+        if new in tensors:
             raise ScenarioError(f"rename: two tensors of {where} would have the name '{new}'; use different names")
-        found[new] = value
+        tensors[new] = value
     for prefix in prefixes:
         if prefix not in used:
             raise ScenarioError(f"rename: no name of {where} begins with '{prefix}'; names are {listed(list(source))}")
-    return found
+    return tensors
 
 
 def _rename_for(source: Sequence[str], target: Sequence[str]) -> str:
@@ -154,11 +154,11 @@ def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequen
             raise ScenarioError(f"ignore: '{pattern}' matches no name of the model or of its start")
         covered |= matched
     for slot in target.layout:
-        left = [name for name in slot.names if name not in covered]
-        if 0 < len(left) < len(slot.names):
+        rest = [name for name in slot.names if name not in covered]
+        if 0 < len(rest) < len(slot.names):
             one = next(name for name in slot.names if name in covered)
             raise ScenarioError(
-                f"model: the rules cover '{one}' but not '{left[0]}', and they are one tensor (tied weights); ignore "
+                f"model: the rules cover '{one}' but not '{rest[0]}', and they are one tensor (tied weights); ignore "
                 "both or none"
             )
     return covered

@@ -97,13 +97,13 @@ def prv_epsilon(steps: Sequence[tuple[float, float, int]], delta: float, table: 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         try:
-            found = float(composed.get_epsilon(delta))
+            epsilon = float(composed.get_epsilon(delta))
         except (RuntimeError, ValueError) as error:
             raise ScenarioError(
                 f"{table}: accountant 'prv' cannot compute epsilon at delta = {delta:g} ({error}); use accountant = "
                 "'rdp', or a larger delta"
             ) from error
-    return max(0.0, found)
+    return max(0.0, epsilon)
 
 
 LEAST_SAMPLED_NOISE = 0.1
@@ -169,13 +169,13 @@ def epsilons_by_rdp(spendings: Sequence[Spending], delta: float, secure: bool = 
     """
     orders = orders_of(secure)
     known = np.isin(OPACUS_ORDERS, orders)
-    found = np.empty(len(spendings))
+    all_epsilons = np.empty(len(spendings))
     for start in range(0, len(spendings), CLIENTS_AT_ONCE):
         stop = min(start + CLIENTS_AT_ONCE, len(spendings))
         spent = np.stack([rdp_of(spending) for spending in spendings[start:stop]])
         epsilons = epsilon_of_rdp(spent[:, known], orders, delta)
-        found[start:stop] = np.where(spent.any(axis=-1), epsilons, 0.0)  # 0 where nothing was spent
-    return found
+        all_epsilons[start:stop] = np.where(spent.any(axis=-1), epsilons, 0.0)  # 0 where nothing was spent
+    return all_epsilons
 
 
 class RenyiFilter:

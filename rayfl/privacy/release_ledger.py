@@ -167,7 +167,7 @@ def _content(path: Path) -> bytes:
 def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str, int]:
     """Returns all entries, the last digest, and the length of complete entries; a number is a round to resume after."""
     whole = content.rfind(b"\n") + 1
-    found: list[ChargedRound | int] = []
+    entries: list[ChargedRound | int] = []
     digest = ""
     for number, line in enumerate(content[:whole].splitlines(), start=1):
         try:
@@ -175,12 +175,12 @@ def _entries(path: Path, content: bytes) -> tuple[list[ChargedRound | int], str,
             before, digest = digest, entry.pop("digest")
             if digest != _digest(before, entry):
                 raise ValueError("its digest does not match its content")
-            found.append(_entry(entry))
+            entries.append(_entry(entry))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise _damaged(path, f"line {number}: {error}") from None
-    if not found:
+    if not entries:
         raise _damaged(path, "it is empty")
-    return found, digest, whole
+    return entries, digest, whole
 
 
 def _entry(plain: Mapping[str, Any]) -> ChargedRound | int:

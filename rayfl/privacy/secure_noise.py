@@ -113,15 +113,15 @@ def _tried(size: int, sigma_bits: int) -> np.ndarray:
     k = _half_normal(size)
     drawn = uniform(size, sigma_bits + 1)
     negative, j = drawn >> sigma_bits == 1, drawn & (2**sigma_bits - 1)
-    kept = _decays(j * j, 2 * sigma_bits + 1) & ~(negative & (k == 0) & (j == 0))  # zero has one sign
-    left = np.where(kept, k, 0)
-    while len(places := np.flatnonzero(left)):
+    accepted = _decays(j * j, 2 * sigma_bits + 1) & ~(negative & (k == 0) & (j == 0))  # zero has one sign
+    remaining = np.where(accepted, k, 0)
+    while len(places := np.flatnonzero(remaining)):
         again = _decays(j[places], sigma_bits)
-        kept[places] = again
-        left[places] = np.where(again, left[places] - 1, 0)
-    found: np.ndarray = (k << sigma_bits) + j
-    found[negative] *= -1
-    chosen: np.ndarray = found[kept]
+        accepted[places] = again
+        remaining[places] = np.where(again, remaining[places] - 1, 0)
+    values: np.ndarray = (k << sigma_bits) + j
+    values[negative] *= -1
+    chosen: np.ndarray = values[accepted]
     return chosen
 
 
@@ -147,25 +147,25 @@ def _less(numerators: np.ndarray, bits: int) -> np.ndarray:
 
     The first 16 bits decide, except once in 65536 times.
     """
-    left = max(bits - 16, 0)
-    tops = numerators >> left
-    drawn = uniform(len(numerators), bits - left)
+    remaining_bits = max(bits - 16, 0)
+    tops = numerators >> remaining_bits
+    drawn = uniform(len(numerators), bits - remaining_bits)
     less: np.ndarray = drawn < tops
-    if left and len(ties := np.flatnonzero(drawn == tops)):
-        less[ties] = _less(numerators[ties] & (2**left - 1), left)
+    if remaining_bits and len(ties := np.flatnonzero(drawn == tops)):
+        less[ties] = _less(numerators[ties] & (2**remaining_bits - 1), remaining_bits)
     return less
 
 
 def _half_normal(size: int) -> np.ndarray:
     """[size] int64 k, of probability proportional to exp(-k^2 / 2) for k >= 0."""
     drawn = uniform(size, 16)
-    found: np.ndarray = _first_bits()[drawn]
-    for place in np.flatnonzero(found == UNDECIDED):
+    k: np.ndarray = _first_bits()[drawn]
+    for place in np.flatnonzero(k == UNDECIDED):
         number, bits = int(drawn[place]), 16
-        while found[place] == UNDECIDED:
+        while k[place] == UNDECIDED:
             number, bits = number << 64 | int.from_bytes(os.urandom(8), "little"), bits + 64
-            found[place] = _decided(number, bits)
-    return found
+            k[place] = _decided(number, bits)
+    return k
 
 
 @lru_cache(maxsize=1)

@@ -302,9 +302,9 @@ class _WithHead(RayBackend):
         deadline = time.monotonic() + timeout_s
         while True:
             self._head.check()
-            left = deadline - time.monotonic()
-            done = super().wait(refs, max(0.0, min(left, PROBED_EVERY_S)))
-            if done or left <= PROBED_EVERY_S:
+            seconds_left = deadline - time.monotonic()
+            done = super().wait(refs, max(0.0, min(seconds_left, PROBED_EVERY_S)))
+            if done or seconds_left <= PROBED_EVERY_S:
                 return done
 
 

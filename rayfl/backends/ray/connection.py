@@ -171,11 +171,11 @@ def _same_address(one: str, other: str) -> bool:
 
 def _addresses(host: str) -> set[str]:
     try:
-        found = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
+        addresses = {str(info[4][0]) for info in socket.getaddrinfo(host.strip("[]"), None)}
     except OSError:
         return {host}
     # Ray itself replaces 127.0.0.1 by the node's address
-    return found | ({ray.util.get_node_ip_address()} if found & {"127.0.0.1", "::1"} else set())
+    return addresses | ({ray.util.get_node_ip_address()} if addresses & {"127.0.0.1", "::1"} else set())
 
 
 def check_is_cluster(address: str) -> None:

@@ -93,12 +93,12 @@ def _of_actor(cause: RayActorError, name: str) -> ResourceError:
 
 
 def _out_of_memory(cause: BaseException) -> str:
-    found = re.search(
+    match = re.search(
         r"Memory on the node \(IP: ([^,]+),.*?was ([\d.]+\w*B)(?: used)? / ([\d.]+\w*B)", str(cause), re.S
     )
     where = (
-        f"node {found[1]} ran out of memory ({found[2]} of {found[3]} in use)"
-        if found
+        f"node {match[1]} ran out of memory ({match[2]} of {match[3]} in use)"
+        if match
         else "its node ran out of memory"
     )
     return f"{where}; start fewer workers (resources.hosts), or use a smaller batch (local.batch_size) or data set"

@@ -63,8 +63,8 @@ class HostActor:
     def _make(self) -> Host:
         from rayfl.engine.host import Host
 
-        given: tuple[UserCode, PlanBox] = ray.get(self._keeper().given.remote())
-        code, whole = given
+        received: tuple[UserCode, PlanBox] = ray.get(self._keeper().given.remote())
+        code, whole = received
         code.make_importable()
         return Host(self._index, ray.get(whole[0]), self._begins)
 

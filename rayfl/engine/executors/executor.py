@@ -183,12 +183,12 @@ def shared_out(chain: Sequence[Executor], requests: Sequence[Requested]) -> list
     Returns:
         Executors with the positions of their requests; requests that no executor accepts are in no list.
     """
-    shares, left = [], list(range(len(requests)))
+    shares, remaining = [], list(range(len(requests)))
     for executor in chain:
-        taken = [place for place in left if executor.accepts(requests[place].client, requests[place].request)]
+        taken = [place for place in remaining if executor.accepts(requests[place].client, requests[place].request)]
         if taken and len(taken) >= executor.at_least:
             shares.append((executor, taken))
-            left = [place for place in left if place not in taken]
+            remaining = [place for place in remaining if place not in taken]
     return shares
 
 

@@ -95,8 +95,8 @@ class Private(Executor):
             sums.clear()
             losses, labels = [], []
             for x, y, counted in next(batches):
-                found = self._add_clipped(dp, x, y, sums, dp.augmentations, counted)
-                losses.append(found[: counted * dp.augmentations])
+                batch_losses = self._add_clipped(dp, x, y, sums, dp.augmentations, counted)
+                losses.append(batch_losses[: counted * dp.augmentations])
                 labels.append(y[: counted * dp.augmentations])
             sums.release_gradient()
             self._model.gradient.div_(divisor)

@@ -171,14 +171,14 @@ class Stacked(Executor):
             losses[:active, step], unreached = self._gradients(rows[:active], params, slope)
             rates = matrix.new_tensor([[row.rates[step]] for row in rows[:active]])
             with torch.no_grad():
-                kept = _kept(rows[:active], unreached, params, velocity)
+                saved = _kept(rows[:active], unreached, params, velocity)
                 self._step(rows[0].client, params, slope, velocity, terms, decay[:active])
                 params.addcmul_(slope if velocity is None else velocity[:active], rates, value=-1.0)
                 after_step.add(params, params, -rates)
-                for tensor, place, values in kept:
+                for tensor, place, values in saved:
                     tensor[place] = values
-        found: list[list[float]] = losses.tolist()
-        return found
+        losses_by_row: list[list[float]] = losses.tolist()
+        return losses_by_row
 
     def _gradients(
         self, rows: Sequence[_Row], params: torch.Tensor, gradient: torch.Tensor
@@ -202,9 +202,9 @@ class Stacked(Executor):
         )
         losses = losses / divisors
         gradients = torch.autograd.grad(losses.sum(), list(tensors.values()), allow_unused=True)
-        found: list[torch.Tensor | None] = list(gradients)
+        by_slot: list[torch.Tensor | None] = list(gradients)
         unreached = []
-        for slot, values in zip(self._model.layout, found, strict=True):
+        for slot, values in zip(self._model.layout, by_slot, strict=True):
             if values is None:
                 unreached.append(slot)
                 _stacked(slot, gradient).zero_()

@@ -71,7 +71,7 @@ def _changed(gradients: PerSampleGradients, x: Any, y: torch.Tensor) -> str:
     for by in MOVES:
         moved = torch.arange(len(y)).roll(by)
         other = gradients.of_each(taken(x, moved), y[moved])
-        for name, found in one.items():
-            if not torch.equal(found[moved], other[name]):
+        for name, gradient in one.items():
+            if not torch.equal(gradient[moved], other[name]):
                 return name
     return ""

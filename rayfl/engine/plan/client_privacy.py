@@ -58,12 +58,12 @@ def plan_client_privacy(
             continue
         where = f"phases.{plan.phase.name}"
         changing = changing_values(plan, models[plan.number], where)
-        given = dp.noise_multiplier
-        found = _calibrated(scenario, plan, noise, sizes, (delta, accountant, secure)) if given is None else given
-        noise[plan.number] = found
+        fixed = dp.noise_multiplier
+        multiplier = _calibrated(scenario, plan, noise, sizes, (delta, accountant, secure)) if fixed is None else fixed
+        noise[plan.number] = multiplier
         if secure:
-            check_noise(found, f"{where}.dp")
-        hidden.append(plan.with_facts(hiding=_mechanism(scenario, plan, dp, found, changing)))
+            check_noise(multiplier, f"{where}.dp")
+        hidden.append(plan.with_facts(hiding=_mechanism(scenario, plan, dp, multiplier, changing)))
     return hidden, ClientAccounting(delta, accountant, secure)
 
 
@@ -126,13 +126,13 @@ def _calibrated(
     while high / low > 1 + PRECISION:
         middle = math.sqrt(low * high)
         low, high = (low, middle) if epsilon(middle) <= target else (middle, high)
-    found = _rounded_up(high)
-    if isinstance(dp.clip_norm, Quantile) and found >= dp.clip_norm.noise_multiplier:
+    rounded = _rounded_up(high)
+    if isinstance(dp.clip_norm, Quantile) and rounded >= dp.clip_norm.noise_multiplier:
         raise ScenarioError(
-            f"{where}: {target:g} needs a noise multiplier of {found:g}, but clip_norm.noise_multiplier = "
+            f"{where}: {target:g} needs a noise multiplier of {rounded:g}, but clip_norm.noise_multiplier = "
             f"{dp.clip_norm.noise_multiplier:g} must be above it; use a larger one"
         )
-    return found
+    return rounded
 
 
 def _rounded_up(value: float) -> float:

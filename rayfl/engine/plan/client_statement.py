@@ -80,12 +80,12 @@ class ClientAccount:
 
     def uncovered(self, round: int) -> list[str]:
         """Returns the names of the phases up to a round that use clients' data without `dp`."""
-        found = []
+        names = []
         for plan in self._plans:
             at_server, begun = plan.phase.pool == "server", plan.first_round <= round or self._discarded[plan.number]
             if plan.hiding is None and not at_server and plan.phase.rounds and begun:
-                found.append(plan.phase.name)
-        return found
+                names.append(plan.phase.name)
+        return names
 
     def projected(self, round: int, num_clients: int) -> float | None:
         """Returns epsilon for another number of clients, with the same noise on cohorts of the same size.

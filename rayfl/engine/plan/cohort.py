@@ -270,14 +270,14 @@ class Sampling:
 
     def commit(self, index: RoundIndex, reports: Iterable[UpdateReport]) -> None:
         """Keeps the state that a committed round left."""
-        left = self._drawn[max(round for round in self._drawn if round <= index.round)]
+        committed = self._drawn[max(round for round in self._drawn if round <= index.round)]
         scalars = self._scalars_before(index)
         if (sampler := self._plans[index.phase].sampler) and sampler.reads_scalars:
             for client, reported in reported_scalars(reports, with_loss=True).items():
                 scalars[client] = scalars.get(client, {}) | reported
-        self._kept = SamplingSnapshot(left.phase, left.last_client, left.state, scalars)
+        self._kept = SamplingSnapshot(committed.phase, committed.last_client, committed.state, scalars)
         later = {round: drawn for round, drawn in self._drawn.items() if round > index.round}
-        self._drawn = {index.round: left} | later
+        self._drawn = {index.round: committed} | later
 
     def _scalars_before(self, index: RoundIndex) -> dict[int, dict[str, float]]:
         return dict(self._kept.scalars) if self._kept.phase == index.phase else {}

@@ -51,10 +51,10 @@ class SessionTable:
         place = int(np.searchsorted(begins, start, side="right")) - 1
         if place < 0 or ends[place] <= start:
             return None
-        left = float(ends[place] - start)
+        seconds_left = float(ends[place] - start)
         if ends[place] == self.repeat_s and begins[0] == 0:  # it continues when the intervals repeat
-            left = math.inf if place == 0 else left + float(ends[0])
-        return at + left
+            seconds_left = math.inf if place == 0 else seconds_left + float(ends[0])
+        return at + seconds_left
 
 
 class Traces:
@@ -90,29 +90,29 @@ class Traces:
         table = self._table(path, key, {"client": pa.int64()} if by_client else {}, [column])
         values = table[column].to_numpy().astype(np.float64)
         rows = self._rows_of_clients(table["client"].to_numpy(), path, key) if by_client else self._drawn_rows(table)
-        found: np.ndarray = values[rows]
-        bad = ~((found >= 0) & (found <= most) & ((found > 0) | (most == 1)) & np.isfinite(found))
+        quantity: np.ndarray = values[rows]
+        bad = ~((quantity >= 0) & (quantity <= most) & ((quantity > 0) | (most == 1)) & np.isfinite(quantity))
         if bad.any():
             allowed = "a probability, 0 to 1" if most == 1 else "a finite number above 0"
             raise DataError(
-                f"{key}: {path}: column '{column}' has {found[bad][0]:g} in row {rows[bad][0]}; must be {allowed}"
+                f"{key}: {path}: column '{column}' has {quantity[bad][0]:g} in row {rows[bad][0]}; must be {allowed}"
             )
-        return found
+        return quantity
 
-    def sessions(self, given: Sessions) -> SessionTable:
+    def sessions(self, trace: Sessions) -> SessionTable:
         """When clients are available.
 
         Raises:
             DataError: As `build_profiles`.
         """
-        path, key = Path(given.sessions), "participation.availability"
+        path, key = Path(trace.sessions), "participation.availability"
         table = self._table(path, key, {"client": pa.int64()}, ["begins", "ends"])
         client, begins, ends = (table[name].to_numpy() for name in ("client", "begins", "ends"))
         begins, ends = begins.astype(np.float64), ends.astype(np.float64)
-        last = math.inf if given.repeat_s is None else given.repeat_s
+        last = math.inf if trace.repeat_s is None else trace.repeat_s
         bad = np.flatnonzero(~((begins >= 0) & (begins < ends) & (ends <= last)))
         if len(bad):
-            until = "" if given.repeat_s is None else f" <= repeat_s = {given.repeat_s:g}"
+            until = "" if trace.repeat_s is None else f" <= repeat_s = {trace.repeat_s:g}"
             raise DataError(
                 f"{key}: {path}: row {bad[0]} has begins = {begins[bad[0]]:g} and ends = {ends[bad[0]]:g}; "
                 f"must be 0 <= begins < ends{until}"
@@ -121,7 +121,7 @@ class Traces:
         if not known.any():
             raise DataError(f"{key}: {path}: column 'client' names none of the clients 0 to {self._num_clients - 1}")
         order = np.flatnonzero(known)[np.lexsort((begins[known], client[known]))]
-        return _merged(client[order], begins[order], ends[order], self._num_clients, given.repeat_s)
+        return _merged(client[order], begins[order], ends[order], self._num_clients, trace.repeat_s)
 
     def _rows_of_clients(self, client: np.ndarray, path: Path, key: str) -> np.ndarray:
         rows = np.full(self._num_clients, -1)
@@ -149,10 +149,10 @@ class Traces:
 
     def _table(self, path: Path, key: str, fixed: Mapping[str, pa.DataType], numbers: Sequence[str]) -> pa.Table:
         """Reads columns of fixed types and columns of any numeric type."""
-        found = self._schema(path, key)
+        schema = self._schema(path, key)
         expected = {name: pa.float64() for name in numbers}
-        for name in (name for name in numbers if name in found.names):
-            kind = found.field(name).type
+        for name in (name for name in numbers if name in schema.names):
+            kind = schema.field(name).type
             if pa.types.is_integer(kind) or pa.types.is_floating(kind):
                 expected[name] = kind
         try:
@@ -175,15 +175,15 @@ def _merged(
     client: np.ndarray, begins: np.ndarray, ends: np.ndarray, num_clients: int, repeat_s: float | None
 ) -> SessionTable:
     """Merges intervals that touch or overlap."""
-    kept: list[tuple[int, float, float]] = []
+    merged: list[tuple[int, float, float]] = []
     for owner, begin, end in zip(client.tolist(), begins.tolist(), ends.tolist(), strict=True):
-        if kept and kept[-1][0] == owner and begin <= kept[-1][2]:
-            kept[-1] = owner, kept[-1][1], max(end, kept[-1][2])
+        if merged and merged[-1][0] == owner and begin <= merged[-1][2]:
+            merged[-1] = owner, merged[-1][1], max(end, merged[-1][2])
         else:
-            kept.append((owner, begin, end))
-    owners = np.array([owner for owner, _, _ in kept])
+            merged.append((owner, begin, end))
+    owners = np.array([owner for owner, _, _ in merged])
     first = np.searchsorted(owners, np.arange(num_clients + 1))
-    return SessionTable(first, np.array([b for _, b, _ in kept]), np.array([e for _, _, e in kept]), repeat_s)
+    return SessionTable(first, np.array([b for _, b, _ in merged]), np.array([e for _, _, e in merged]), repeat_s)
 
 
 @dataclass(frozen=True)
@@ -234,20 +234,20 @@ def build_profiles(devices: Devices, seed: int, num_clients: int) -> DeviceProfi
     """
     traces, quantities = Traces(seed, num_clients), {}
     for key in Devices.model_fields:
-        given = getattr(devices, key)
-        if given is None or isinstance(given, Sessions):
+        setting = getattr(devices, key)
+        if setting is None or isinstance(setting, Sessions):
             continue
-        if isinstance(given, Traced):
+        if isinstance(setting, Traced):
             most = 1.0 if key in ("dropout", "availability") else math.inf
-            quantities[key] = traces.column(Path(given.file), given.column or key, f"participation.{key}", most)
+            quantities[key] = traces.column(Path(setting.file), setting.column or key, f"participation.{key}", most)
         else:
-            quantities[key] = _drawn(given, stream(seed, f"device {key}"), num_clients)
+            quantities[key] = _drawn(setting, stream(seed, f"device {key}"), num_clients)
     sessions = traces.sessions(devices.availability) if isinstance(devices.availability, Sessions) else None
     return DeviceProfiles(quantities, sessions, traces.files)
 
 
-def _drawn(given: Any, rng: np.random.Generator, num_clients: int) -> np.ndarray:
-    match given:
+def _drawn(distribution: Any, rng: np.random.Generator, num_clients: int) -> np.ndarray:
+    match distribution:
         case Between(uniform=(least, most)):
             return rng.uniform(least, most, num_clients)
         case LogNormal(lognormal=(median, sigma)):

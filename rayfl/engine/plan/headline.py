@@ -127,8 +127,8 @@ def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
         evaluation = scenario.evaluation_of(phase)
         return scenario.task_of(phase), evaluation.metrics, headline_label(evaluation)
 
-    found = tuple(other.name for other in scenario.phases if scored(other) == scored(phase))
-    return () if len(found) == len(scenario.phases) else found
+    names = tuple(other.name for other in scenario.phases if scored(other) == scored(phase))
+    return () if len(names) == len(scenario.phases) else names
 
 
 def metrics_key(phase: Phase) -> str:

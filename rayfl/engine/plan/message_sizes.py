@@ -50,9 +50,9 @@ class MessageSizes:
                 (see `build_checked`).
         """
         left_out = {*stays_local, *frozen}
-        kept = {slot.name for slot in model.slots_of(left_out)}
+        excluded = {slot.name for slot in model.slots_of(left_out)}
         changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
-        sent = [slot for slot in changing if slot.name not in kept]
+        sent = [slot for slot in changing if slot.name not in excluded]
         self.num_params = sum(slot.size for slot in sent if slot.is_parameter)
         self.num_buffers = sum(slot.size for slot in sent if not slot.is_parameter) if buffers_are_sent else 0
         beside = [
@@ -122,17 +122,17 @@ def planned_messages(plan: PhasePlan, model: FlatModel, workload: Workload, firs
         _check_declared(plan, len(messages), where)
     try:
         planned = [_planned(plan, sizes, down, up) for down, up in messages]
-        found = [_planned(plan, sizes, down, up) for down, up in plan.traced_messages(first_round)]
+        traced = [_planned(plan, sizes, down, up) for down, up in plan.traced_messages(first_round)]
     except ScenarioError as error:
         raise ScenarioError(f"{where}.transforms: {error}") from None
     if plan.runs_rounds and not plan.traced.unknown:
-        _check_traced(plan, planned, found, plan.first_round if first_round else plan.first_round + 1)
+        _check_traced(plan, planned, traced, plan.first_round if first_round else plan.first_round + 1)
     return planned
 
 
-def _check_traced(plan: PhasePlan, planned: Sequence[Message], found: Sequence[Message], round: int) -> None:
+def _check_traced(plan: PhasePlan, planned: Sequence[Message], traced: Sequence[Message], round: int) -> None:
     """Checks what a user's algorithm declares about its messages against its traced rounds."""
-    sums = [(sum(one.down.down_bytes for one in all), sum(one.up.up_bytes for one in all)) for all in (planned, found)]
+    sums = [(sum(one.down.down_bytes for one in all), sum(one.up.up_bytes for one in all)) for all in (planned, traced)]
     for way, expected, moved in zip(("down", "up"), *sums, strict=True):
         if moved != expected:
             raise ScenarioError(unplanned_traffic(plan, round, way, moved, 1, expected))

@@ -165,16 +165,16 @@ class _Trial:
         moved = list(dict.fromkeys(name for seen in self._first for name in changed(self._before, seen.attributes)))
         if not moved:
             return
-        kept: Sequence[Attribute] | None = None
+        stateful: Sequence[Attribute] | None = None
         with suppress(Exception):
-            kept = self._kept(moved, again)
-        if kept is None:  # a step raised, because of its samples or of what was kept before
+            stateful = self._kept(moved, again)
+        if stateful is None:  # a step raised, because of its samples or of what was kept before
             if not self._another(again)._works_on_other_samples():
                 self._check_without_task(again)
                 return
-            kept = moved
-        if kept:
-            raise ScenarioError(self._keeps_state(kept[0]))
+            stateful = moved
+        if stateful:
+            raise ScenarioError(self._keeps_state(stateful[0]))
 
     def frozen(self) -> frozenset[str]:
         """Names the parameters without gradient, and the integer and boolean buffers, that nothing moves.
@@ -198,14 +198,14 @@ class _Trial:
             with generators_restored(), model.elsewhere(model.params + SHIFT):
                 self._train(0)
                 self._evaluate(0)
-                after, left = model.vector.clone(), model.discrete()
+                after, flags_after = model.vector.clone(), model.discrete()
         except (RayflError, TaskError):  # left to the run, as in `begin`; none is known to be frozen
             return frozenset()
         finally:
             model.zero_gradient()
             model.module.eval()
         same = [slot for slot in without_gradient if torch.equal(slot.view(before), slot.view(after))]
-        constant = {name for name in discrete if torch.equal(flags[name], left[name])}
+        constant = {name for name in discrete if torch.equal(flags[name], flags_after[name])}
         return frozenset(name for slot in same for name in slot.names) | constant
 
     def _check_without_task(self, again: Callable[[], _Trial]) -> None:
@@ -239,18 +239,18 @@ class _Trial:
         trained = [self._seen(self._train, number) for number in (0, 1)]
         evaluated = [self._seen(self._evaluate, number) for number in (1, 0)]
         pairs = [(first[0], trained[0]), (second[0], trained[1]), (second[1], evaluated[1])]
-        kept = [name for one, other in pairs for name in changed(one.attributes, other.attributes)]
-        if kept:
-            return kept
+        stateful = [name for one, other in pairs for name in changed(one.attributes, other.attributes)]
+        if stateful:
+            return stateful
         # the evaluated samples are the same after both batches
         if not all(same_results(*pair) for pair in [*pairs, (first[1], second[1])]):
             return list(moved)
         fresh = self._another(again)._visit(1)  # begins with another batch than this trial did
         # only after the evaluation have both seen inputs of all shapes
-        kept = [name for name in changed(second[1].attributes, fresh[1].attributes) if name in moved]
-        if not kept and not all(same_results(*pair) for pair in zip(second, fresh, strict=True)):
+        stateful = [name for name in changed(second[1].attributes, fresh[1].attributes) if name in moved]
+        if not stateful and not all(same_results(*pair) for pair in zip(second, fresh, strict=True)):
             return list(moved)
-        return kept
+        return stateful
 
     def _keeps_state(self, attribute: Attribute) -> str:
         owner, name = attribute

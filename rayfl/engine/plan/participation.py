@@ -139,10 +139,10 @@ class UpdateWork:
         return tuple(work.values())
 
 
-def unplanned_traffic(plan: PhasePlan, round: int, way: str, found: int, answers: int, planned: int) -> str:
-    """Describes a round whose traffic, `found` bytes for some answers, is not `planned` bytes for each."""
+def unplanned_traffic(plan: PhasePlan, round: int, way: str, moved: int, answers: int, planned: int) -> str:
+    """Describes a round whose traffic, `moved` bytes for some answers, is not `planned` bytes for each."""
     return (
-        f"phases.{plan.phase.name}: round {round} moved {found} bytes {way} for {answers} client updates, but the "
+        f"phases.{plan.phase.name}: round {round} moved {moved} bytes {way} for {answers} client updates, but the "
         f"virtual clock of [participation] planned {planned} for each; correct messages() of "
         f"'{plan.phase.algorithm.name}', planned() of its transforms, or with_first_model of its exchanges"
     )
@@ -274,12 +274,12 @@ class VirtualClock:
         Raises:
             RayflError: The traffic differs.
         """
-        for way, planned, found in (
+        for way, planned, sent in (
             ("down", sum(message.down.down_bytes for message in self.messages(index)), moved.down_bytes),
             ("up", sum(message.up.up_bytes for message in self.messages(index)), moved.up_bytes),
         ):
-            if found != answers * planned:
-                raise RayflError(unplanned_traffic(self._plans[index.phase], index.round, way, found, answers, planned))
+            if sent != answers * planned:
+                raise RayflError(unplanned_traffic(self._plans[index.phase], index.round, way, sent, answers, planned))
 
     def pass_round(self, round: Simulated) -> Simulated:
         """Advances the clock by a submitted round; adds the clients that `present` found unavailable.

@@ -212,12 +212,12 @@ class PhasePlan:
             ScenarioError: They cannot be known beforehand, or the algorithm's class does not declare all of them.
         """
         several = self.asked.count("cohort") > 1
-        found = [request for one in self._round(first_round) for request in one.requests]
+        traced = [request for one in self._round(first_round) for request in one.requests]
         if not is_declared(self.objective, "sample_requests"):
             self._check_known("sample_requests()")
-            return tuple(found)
+            return tuple(traced)
         declared: tuple[SampleRequest, ...] = self.objective.sample_requests()
-        placed = [[one if several else replace(one, exchange=0) for one in requests] for requests in (found, declared)]
+        placed = [[one if several else replace(one, exchange=0) for one in requests] for requests in (traced, declared)]
         for request in Counter(placed[0]) - Counter(placed[1]):
             raise ScenarioError(
                 f"phases.{self.phase.name}.algorithm: clients of '{self.phase.algorithm.name}' make the request "

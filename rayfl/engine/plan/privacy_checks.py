@@ -88,8 +88,8 @@ def _check_options(local: Local, scenario: Scenario, plan: PhasePlan, where: str
         "precision": (local.precision != "float32", "clipping and noise are computed in float32"),
         "shuffle": (not local.shuffle and dp.sampling == "poisson", "Poisson sampling has no order"),
     }
-    for key, (given, reason) in refused.items():
-        if given:
+    for key, (is_set, reason) in refused.items():
+        if is_set:
             raise ScenarioError(f"{where}.{key}: cannot be combined with dp: {reason}; leave it out")
     if dp.secure and dp.noise_multiplier == 0:
         raise ScenarioError(f"{where}.dp.secure: has no effect without noise, which hides nothing; leave it out")

@@ -179,7 +179,7 @@ def _compare(
     x, y = source.batch("train", rows)
     model.zero_gradient()
     try:
-        found = gradients.of_each(x, y)
+        per_sample = gradients.of_each(x, y)
         gradients.add_clipped(x, y, math.inf, len(y))
     except Exception as error:  # Opacus may raise anything for a network that it does not support
         raise _impossible(where, model.module, error) from None
@@ -192,14 +192,14 @@ def _compare(
         wanted = {slot.name: slot.view(model.gradient) for slot in slots}
         largest = max(float(gradient.norm()) for gradient in wanted.values())
         for name, gradient in wanted.items():
-            own = found[name][index] if name in found else torch.zeros(())
+            own = per_sample[name][index] if name in per_sample else torch.zeros(())
             difference = float((own - (gradient.norm() if ghost else gradient)).norm())
             if not difference <= TOLERANCE * float(gradient.norm()) + TOLERANCE_OF_LARGEST * largest:
                 raise _wrong(model, alone, where, name, kind, when)
             rest[name] = rest[name] - gradient
     largest = max(float(total.norm()) for total in sums.values())
-    for name, left in rest.items():
-        if not float(left.norm()) <= TOLERANCE * float(sums[name].norm()) + TOLERANCE_OF_LARGEST * largest:
+    for name, residual in rest.items():
+        if not float(residual.norm()) <= TOLERANCE * float(sums[name].norm()) + TOLERANCE_OF_LARGEST * largest:
             raise _wrong(model, x, where, name, kind, when)
 
 
@@ -228,7 +228,7 @@ def _noisy(model: FlatModel, store: ShardStore) -> Iterator[None]:
     from rayfl.data.batches import BatchSource
     from rayfl.models.modes import training_without_dropout
 
-    kept, generator = model.vector.clone(), torch.Generator().manual_seed(0)
+    original, generator = model.vector.clone(), torch.Generator().manual_seed(0)
     try:
         for slot in model.layout:
             if slot.is_parameter:
@@ -241,7 +241,7 @@ def _noisy(model: FlatModel, store: ShardStore) -> Iterator[None]:
                 model.module(x)
         yield
     finally:
-        model.load(kept)
+        model.load(original)
 
 
 def _impossible(where: str, network: nn.Module, error: Exception) -> ScenarioError:

@@ -253,8 +253,8 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore, quorum: int | None) -> No
 
 def _running_statistics(network: nn.Module) -> str:
     """Returns the name of a module with running statistics; empty if there is none."""
-    found = (name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None)
-    return next(found, "")
+    names = (name for name, module in network.named_modules() if getattr(module, "running_mean", None) is not None)
+    return next(names, "")
 
 
 def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workload: Workload) -> None:

@@ -105,14 +105,14 @@ class RunPlan:
     @cached_property
     def handovers(self) -> dict[str, Handover]:
         """How weights are taken over, by name of the phases that do not simply continue with all of them."""
-        found = {}
+        by_phase = {}
         for number, (before, after) in enumerate(pairwise(self.initial_models), start=1):
             fresh_head = has_fresh_head(self.scenario, number)
             if after is not before or fresh_head:
                 handover = after.handover(before, fresh_head)
                 if handover.fresh or handover.not_used:
-                    found[self.scenario.phases[number].name] = handover
-        return found
+                    by_phase[self.scenario.phases[number].name] = handover
+        return by_phase
 
     def taken_over(
         self, vector: np.ndarray, discrete: Discrete, before: int, phase: int
@@ -142,14 +142,14 @@ class RunPlan:
         """
         from rayfl.tasks.metrics.construction import build_metrics  # loads PyTorch
 
-        found = {}
+        by_phase = {}
         for phase, workload in zip(self.scenario.phases, self.workloads, strict=True):
             key = metrics_key(phase)
             metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs, key)
             on = "validation" if "validation" in workload.store.held_out else "test"
             comparable = comparable_phases(self.scenario, phase)
-            found[phase.name] = headline_of(workload.evaluation, metrics, on, comparable, key)
-        return found
+            by_phase[phase.name] = headline_of(workload.evaluation, metrics, on, comparable, key)
+        return by_phase
 
     @property
     def headline(self) -> Headline:

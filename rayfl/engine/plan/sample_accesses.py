@@ -93,19 +93,19 @@ def participations(scenario: Scenario, plans: Sequence[PhasePlan]) -> list[Mappi
     client counts in every round.
     """
     sampling = Sampling(scenario, plans)
-    found: list[Mapping[int, int]] = []
+    by_phase: list[Mapping[int, int]] = []
     for plan in plans:
         clients = plan.num_clients
         if drawn_in_secret(plan.phase, clients):
-            found.append(dict.fromkeys(range(clients), plan.phase.rounds))
+            by_phase.append(dict.fromkeys(range(clients), plan.phase.rounds))
             continue
         taken: Counter[int] = Counter()
         for round_in_phase in range(1, plan.phase.rounds + 1):
             index = RoundIndex(plan.number, plan.first_round + round_in_phase - 1, round_in_phase)
             taken.update(sampling.draw(index))
             sampling.commit(index, ())
-        found.append(taken)
-    return found
+        by_phase.append(taken)
+    return by_phase
 
 
 def is_pool(client: int, plan: PhasePlan) -> bool:

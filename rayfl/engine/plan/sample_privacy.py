@@ -81,10 +81,10 @@ class PlannedAccount:
             each = noise_of_each(planned, dp.target_epsilon, self._accountant)
         except ImpossibleTargetError:
             raise self._impossible(plan, planned) from None
-        found = np.full(plan.num_clients, max(each))
+        noise = np.full(plan.num_clients, max(each))
         for client, kind in kinds.items():
-            found[client] = each[kind]
-        return found
+            noise[client] = each[kind]
+        return noise
 
     def book(self, plan: PhasePlan, noise: float | np.ndarray) -> None:
         """Adds what a phase will spend with this noise."""
@@ -212,11 +212,11 @@ def plan_sample_privacy(scenario: Scenario, plans: Sequence[PhasePlan]) -> tuple
     largest: float | None = None
     for plan in private:
         dp = dp_of(plan)
-        found = account.noise_of(plan)
+        phase_noise = account.noise_of(plan)
         if dp.secure:
-            check_noise(float(np.min(found)), f"phases.{plan.phase.name}.local.dp")
-        noise[plan.number] = found
-        account.book(plan, found)
+            check_noise(float(np.min(phase_noise)), f"phases.{plan.phase.name}.local.dp")
+        noise[plan.number] = phase_noise
+        account.book(plan, phase_noise)
         if all(dp_of(before).sampling == "poisson" for before in private if before.number <= plan.number):
             # a budget stops clients from spending more, but refunds nothing
             limit = math.inf if dp.max_epsilon is None else max(largest or 0.0, dp.max_epsilon)

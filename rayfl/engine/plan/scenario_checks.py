@@ -125,30 +125,30 @@ def check_views(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
         ScenarioError: The number of views differs from a task's, no task uses the views or augmentations, or a task's
             views have no augmentations.
     """
-    data, given = scenario.data, len(scenario.data.views)
+    data, num_views = scenario.data, len(scenario.data.views)
     tasks = [plan.task for plan in plans]
     for phase, task in zip(scenario.phases, tasks, strict=True):
-        if given and task.views > 1:
-            _check_number(task, given)
+        if num_views and task.views > 1:
+            _check_number(task, num_views)
         _check_augmented(task, data, task_key(phase))
-    if given and all(task.views == 1 for task in tasks):
+    if num_views and all(task.views == 1 for task in tasks):
         raise ScenarioError(
-            f"data.views: there are {given}, but task '{tasks[0].name}' does not use views; use data.augment"
+            f"data.views: there are {num_views}, but task '{tasks[0].name}' does not use views; use data.augment"
         )
-    if given and data.augment and all(task.views > 1 for task in tasks):
+    if num_views and data.augment and all(task.views > 1 for task in tasks):
         raise ScenarioError(
             "data.views: gives each view its own augmentations, but data.augment gives all the same; remove one of them"
         )
 
 
-def _check_number(task: Task, given: int) -> None:
-    if given != task.views:
+def _check_number(task: Task, number: int) -> None:
+    if number != task.views:
         raise ScenarioError(
-            f"data.views: there are {given}, but task '{task.name}' compares {task.views}; define {task.views}"
+            f"data.views: there are {number}, but task '{task.name}' compares {task.views}; define {task.views}"
         )
-    if task.evaluation_views > given:
+    if task.evaluation_views > number:
         raise ScenarioError(
-            f"data.views: there are {given}, but the evaluation of task '{task.name}' reads {task.evaluation_views}; "
+            f"data.views: there are {number}, but the evaluation of task '{task.name}' reads {task.evaluation_views}; "
             "use data.augment for all of them"
         )
 

@@ -260,22 +260,22 @@ class _Rounds:
         An update that reads the options of local training is run again with more local steps.
         """
         self._read.discard("local")
-        client, found = self._client(index, exchange, size, at, FEW_STEPS), Counter[SampleRequest]()
-        updated = self._run_update(client, update, found)
+        client, few = self._client(index, exchange, size, at, FEW_STEPS), Counter[SampleRequest]()
+        updated = self._run_update(client, update, few)
         if at != "cohort":
             return updated, ()
-        requests = tuple(found.elements())
+        requests = tuple(few.elements())
         if "local" in self._read:
             again, more = self._client(index, exchange, size, at, MORE_STEPS), Counter[SampleRequest]()
             self._run_update(again, update, more)
-            requests = _requests(found, more)
+            requests = _requests(few, more)
         self._kept = dict(client.state)
         return updated, requests
 
     def _run_update(
-        self, client: _Client, update: Callable[[ClientContext], ClientUpdate[T]], found: Counter[SampleRequest]
+        self, client: _Client, update: Callable[[ClientContext], ClientUpdate[T]], counts: Counter[SampleRequest]
     ) -> T:
-        """Runs a client update, and adds its requests of samples to those found."""
+        """Runs a client update, and adds its requests of samples to `counts`."""
         begun, result, pool = update(client), None, client.id >= self._store.num_clients
         for _ in range(MOST_REQUESTS * (self._store.num_clients if pool else 1)):
             try:
@@ -283,7 +283,7 @@ class _Rounds:
             except StopIteration as end:
                 updated: T = end.value
                 return updated
-            found.update(_of_samples(request, client.streams.exchange))
+            counts.update(_of_samples(request, client.streams.exchange))
             result = self._result(client, request)
         raise _UnknownError(f"a client update goes on after {MOST_REQUESTS} requests")
 

@@ -86,8 +86,8 @@ def written(requests: Iterable[SampleRequest]) -> str:
     """Requests as `sample_requests` would return them, in Python."""
     listed = []
     for request in requests:
-        given = {one.name: getattr(request, one.name) for one in fields(request)}
-        arguments = [f"{name}={value!r}" for name, value in given.items() if value != getattr(SampleRequest(), name)]
+        values = {one.name: getattr(request, one.name) for one in fields(request)}
+        arguments = [f"{name}={value!r}" for name, value in values.items() if value != getattr(SampleRequest(), name)]
         listed.append(f"SampleRequest({', '.join(arguments)})")
     return f"({', '.join(listed)}{',' * (len(listed) == 1)})"
 

@@ -84,9 +84,9 @@ class InitialModel:
         own |= {name: name if values is not self.discrete[name] else "" for name, values in beside.items()}
         taken = tuple(name for name, source in own.items() if source)
         used = {source for source in own.values() if source}
-        left = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
-        left += tuple(name for name in other.discrete if name not in used)
-        return Handover(taken, tuple(name for name, source in own.items() if not source), left)
+        unused = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
+        unused += tuple(name for name in other.discrete if name not in used)
+        return Handover(taken, tuple(name for name, source in own.items() if not source), unused)
 
     def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
         """Takes over the weights of another model; see `handover`. A copy's missing tensors equal its original's.
@@ -101,14 +101,14 @@ class InitialModel:
         """
         sources = {name: slot for slot in other.layout for name in slot.names}
         shapes, taken = _shapes(other), np.array(self.vector)
-        left = []
+        missing = []
         for slot in self.layout:
             if source := self._source_of(slot, shapes, fresh_head):
                 slot.array(taken)[...] = sources[source].array(vector)
             else:
-                left.append(slot)
+                missing.append(slot)
         own = {name: slot for slot in self.layout for name in slot.names}
-        for slot in left:
+        for slot in missing:
             if original := followed(slot.name, self.copies):
                 slot.array(taken)[...] = own[original].array(taken)
         return taken

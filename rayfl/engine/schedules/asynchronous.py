@@ -64,9 +64,9 @@ def _check_algorithm(plan: PhasePlan) -> None:
             "one; use an algorithm with one, such as 'fedavg', or a parallel phase"
         )
     if plan.client_state:
-        kept = ", ".join(sorted(plan.client_state))
+        names = ", ".join(sorted(plan.client_state))
         raise ScenarioError(
-            f"algorithm: clients of '{name}' keep state ({kept}), which updates that overlap would not find as the "
+            f"algorithm: clients of '{name}' keep state ({names}), which updates that overlap would not find as the "
             "previous round left it; use an algorithm without client state, or a parallel phase"
         )
     if algorithm.no_stale_answers:

@@ -186,8 +186,8 @@ class Schedule(ABC):
     def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:
         """Submits a segment of a relay; returns references to its last client's model and to the report."""
         committed = self._context.committed(clients)
-        left, report = self.backend.hosts[host].call("relay", index, clients, model, committed, returns=2)
-        return left, Call(report, f"worker {host}: {self.names(clients)}", host)
+        last_model, report = self.backend.hosts[host].call("relay", index, clients, model, committed, returns=2)
+        return last_model, Call(report, f"worker {host}: {self.names(clients)}", host)
 
     def names(self, clients: Sequence[int]) -> str:
         """Returns the clients' names for the watchdog's messages."""

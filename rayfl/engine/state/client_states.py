@@ -119,11 +119,11 @@ class ClientStates:
         declared = set(scopes.values())
         self._rounds.commit(round_index, clients, declared)
         for client in clients:
-            for scope, kept in self._kept.items():
+            for scope, states in self._kept.items():
                 # a name that this phase does not declare belongs to an earlier one, with scope `run`
                 own = {name: value for name, value in staged[client].items() if _scope(name, scopes) == scope}
                 if own or scope in declared:
-                    kept[client] = own
+                    states[client] = own
         for round in [round for round in self._staged if round <= round_index.round]:
             del self._staged[round]
 
@@ -148,7 +148,7 @@ class ClientStates:
             for client, scope, round, state in captured:
                 entry = same.get((client, scope))
                 if entry is None or entry.stored.place not in held:
-                    arrays = {name: kept.array() for name, kept in state.items()}
+                    arrays = {name: tensor.array() for name, tensor in state.items()}
                     entry = StoredState(client, round, scope, store.write(arrays))
                 self._written[client, scope] = entry
             return list(self._written.values())
@@ -209,7 +209,7 @@ def _scope(name: str, scopes: Mapping[str, Scope]) -> Scope:
 
 
 def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:
-    return {name: kept.copy(device) for name, kept in state.items()}
+    return {name: tensor.copy(device) for name, tensor in state.items()}
 
 
 def _lost(client: int, when: str) -> LostError:

@@ -48,8 +48,8 @@ class CommittedRounds:
 
     def of(self, client: int, phase: int) -> int | None:
         """Returns the last round that left a client a state which it still has in a phase; None without one."""
-        found = [self._rounds[scope].get(client) for scope in self._scopes(phase)]
-        return max((round for round in found if round is not None), default=None)
+        rounds = [self._rounds[scope].get(client) for scope in self._scopes(phase)]
+        return max((round for round in rounds if round is not None), default=None)
 
     def among(self, clients: Iterable[int], phase: int) -> dict[int, int]:
         """Returns `of` for those of the given clients that have a state."""
@@ -61,10 +61,10 @@ class CommittedRounds:
             for client, round in self._rounds[scope].items():
                 yield client, scope, round
 
-    def restore(self, phase: int, kept: Iterable[KeptState]) -> None:
+    def restore(self, phase: int, states: Iterable[KeptState]) -> None:
         """Continues in a phase with the states that `items` yielded."""
         self._phase, self._rounds = phase, {scope: {} for scope in KEPT}
-        for client, scope, round in kept:
+        for client, scope, round in states:
             self._rounds[scope][client] = round
 
     def _scopes(self, phase: int) -> tuple[Scope, ...]:

@@ -72,13 +72,13 @@ def _log_moments(rate: float, sigma: float, largest: int) -> np.ndarray:
     eps = 1 / sigma**2
     terms[0] = min(np.log(4) + eps + np.log(-np.expm1(-eps)), np.log(2) + eps)
     log_factorial = np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, largest + 1)))])
-    found = np.zeros(largest + 1)
+    log_moments = np.zeros(largest + 1)
     for a in range(2, largest + 1):
         used = j[: a - 1]
         binomials = log_factorial[a] - log_factorial[used] - log_factorial[a - used]
         exponents = binomials + used * np.log(rate) + terms[: a - 1]
-        found[a] = np.logaddexp(0.0, _log_sum(exponents))
-    return found
+        log_moments[a] = np.logaddexp(0.0, _log_sum(exponents))
+    return log_moments
 
 
 def _log_even_moments(sigma: float, largest: int) -> np.ndarray:
@@ -190,8 +190,8 @@ def rdp_of_release(release: Release, orders: np.ndarray) -> np.ndarray:
         return orders / (2 * release.noise_multiplier**2)
     from opacus.accountants.analysis.rdp import compute_rdp
 
-    found = compute_rdp(q=release.rate, noise_multiplier=release.noise_multiplier, steps=1, orders=orders.tolist())
-    return np.asarray(found, np.float64)
+    rdp = compute_rdp(q=release.rate, noise_multiplier=release.noise_multiplier, steps=1, orders=orders.tolist())
+    return np.asarray(rdp, np.float64)
 
 
 def _by_rdp(spent: History, delta: float, orders: np.ndarray) -> float:

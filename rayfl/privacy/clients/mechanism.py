@@ -107,8 +107,8 @@ class ClientAccounting:
 
 def bound_of(mechanism: ClientMechanism, server: ServerState) -> float:
     """Returns the round's clipping bound C, which is part of the server's state if it adapts."""
-    kept = server.state.get(CLIP_NORM)
-    return mechanism.clip_norm if kept is None or not mechanism.quantile else float(kept[0])
+    adapted = server.state.get(CLIP_NORM)
+    return mechanism.clip_norm if adapted is None or not mechanism.quantile else float(adapted[0])
 
 
 def lattice_of(mechanism: ClientMechanism, clip_norm: float) -> Lattice:
@@ -134,7 +134,7 @@ def noised(
     scale, lattice = mechanism.vector_noise * mechanism.bound(clip_norm), lattice_of(mechanism, clip_norm)
 
     def released(sums: Mapping[str, np.ndarray], parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
-        found = {}
+        noisy = {}
         for name, part in parts.items():
             total = np.zeros(length(part, server.num_params, len(server.model))) if answers is None else sums[name]
             for start, stop in mechanism.places(part):
@@ -142,8 +142,8 @@ def noised(
                     total[start:stop] = (total[start:stop] + discrete_gaussian(stop - start)) * lattice.step
                 else:
                     total[start:stop] += scale * stream.standard_normal(stop - start)
-            found[name] = total
-        return found
+            noisy[name] = total
+        return noisy
 
     counted = 0 if answers is None else answers.count
     number = counted if mechanism.denominator is None else mechanism.denominator
@@ -205,17 +205,17 @@ def hide_answer(
 
 
 def hidden_model(
-    mechanism: ClientMechanism, received: torch.Tensor, left: torch.Tensor, streams: ClientStreams
+    mechanism: ClientMechanism, received: torch.Tensor, trained: torch.Tensor, streams: ClientStreams
 ) -> torch.Tensor:
     """Returns the model that a client of a relay passes on: the received model plus its clipped and noised change.
 
     Args:
         mechanism: The phase's mechanism.
         received: float32 [length of the model].
-        left: float32 [length of the model], the client's trained model.
+        trained: float32 [length of the model], the client's model after its update.
         streams: The client's random streams.
     """
-    change = _only(mechanism, left - received, "model")
+    change = _only(mechanism, trained - received, "model")
     norm = math.sqrt(float(change.double().square().sum()))
     _clip(mechanism, [change], norm, mechanism.clip_norm)
     _add_noise(mechanism, change, "model", mechanism.clip_norm, streams, 0)
@@ -224,11 +224,11 @@ def hidden_model(
 
 def _only(mechanism: ClientMechanism, vector: torch.Tensor, part: Part) -> torch.Tensor:
     """A copy with zeros wherever the phase does not train, including padding."""
-    kept = vector.new_zeros(vector.numel())
+    masked = vector.new_zeros(vector.numel())
     flat = vector.detach().flatten()
     for start, stop in mechanism.places(part):
-        kept[start:stop] = flat[start:stop]
-    return kept
+        masked[start:stop] = flat[start:stop]
+    return masked
 
 
 def _clip(mechanism: ClientMechanism, vectors: Sequence[torch.Tensor], norm: float, clip_norm: float) -> None:

@@ -62,8 +62,8 @@ class Accountant:
     def bounds(self, spendings: Sequence[Spending]) -> np.ndarray:
         """[spendings] upper bounds by RDP, for any number of clients; exactly the epsilons of the accountant `rdp`."""
         distinct = {history(spending): spending for spending in spendings}
-        found = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta, self.secure), strict=True))
-        return np.array([found[history(spending)] for spending in spendings])
+        epsilons = dict(zip(distinct, epsilons_by_rdp(list(distinct.values()), self.delta, self.secure), strict=True))
+        return np.array([epsilons[history(spending)] for spending in spendings])
 
     def maximum(self, spendings: Sequence[Spending], enough: float = math.inf) -> float:
         """Returns the largest epsilon of these clients; see `maximum_of`."""

@@ -118,7 +118,7 @@ def noise_of_each(planned: Sequence[Planned], target: float, accountant: Account
     Raises:
         ImpossibleTargetError: No noise is enough.
     """
-    found = []
+    multipliers = []
     for each in planned:
 
         def own(level: int, each: Planned = each) -> float:
@@ -128,8 +128,8 @@ def noise_of_each(planned: Sequence[Planned], target: float, accountant: Account
             return float(accountant.bounds([each.spending(noise_at(level))])[0])
 
         tight = accountant.name == "prv" and len(planned) <= MANY
-        found.append(noise_at(_least(bound, own, target, tight)))
-    return found
+        multipliers.append(noise_at(_least(bound, own, target, tight)))
+    return multipliers
 
 
 def noise_at(level: int) -> float:
@@ -173,11 +173,11 @@ def _closer(epsilon: Callable[[int], float], level: int, target: float) -> int:
             return high
         aim = math.log((1 + CLOSE) / 2 * target / max(at_high, 1e-12)) / slope
         tried = (low + high) // 2 if step % 3 == 2 else int(np.clip(high - round(aim), low + 1, high - 1))
-        found = epsilon(tried)
-        if 0 < at_high < found < math.inf:
-            slope = math.log(found / at_high) / (high - tried)
-        if found <= target:
-            high, at_high = tried, found
+        at_tried = epsilon(tried)
+        if 0 < at_high < at_tried < math.inf:
+            slope = math.log(at_tried / at_high) / (high - tried)
+        if at_tried <= target:
+            high, at_high = tried, at_tried
         else:
             low = tried
     raise AssertionError("the levels are finite")

@@ -136,23 +136,23 @@ def layer_gradients(layer: nn.Module, inputs: list[torch.Tensor], to_outputs: to
         to_outputs: [n, ...], gradients of the samples' losses with respect to its outputs, contiguous.
     """
     if type(layer) is nn.Linear and to_outputs.dim() == 2:
-        found = _of_linear(layer, inputs[0], to_outputs)
+        by_parameter = _of_linear(layer, inputs[0], to_outputs)
     elif type(layer) is nn.Conv2d and _is_faster_grouped(layer, inputs[0]):
-        found = _of_convolution(layer, inputs[0], to_outputs)
+        by_parameter = _of_convolution(layer, inputs[0], to_outputs)
     else:
         sampler = GradSampleModule.GRAD_SAMPLERS.get(type(layer), ft_compute_per_sample_gradient)
         tensors = sampler(layer, inputs, to_outputs)
         if isinstance(layer, nn.Embedding) and layer.padding_idx is not None and layer.weight in tensors:
             tensors[layer.weight][:, layer.padding_idx] = 0  # as PyTorch's; Opacus' sampler ignores padding
-        found = {parameter: Whole(tensor) for parameter, tensor in tensors.items()}
-    return {parameter: gradients for parameter, gradients in found.items() if parameter.requires_grad}
+        by_parameter = {parameter: Whole(tensor) for parameter, tensor in tensors.items()}
+    return {parameter: gradients for parameter, gradients in by_parameter.items() if parameter.requires_grad}
 
 
 def _of_linear(layer: nn.Linear, inputs: torch.Tensor, to_outputs: torch.Tensor) -> Found:
-    found: Found = {layer.weight: OuterProducts(to_outputs, inputs)}
+    gradients: Found = {layer.weight: OuterProducts(to_outputs, inputs)}
     if layer.bias is not None:
-        found[layer.bias] = Whole(to_outputs)
-    return found
+        gradients[layer.bias] = Whole(to_outputs)
+    return gradients
 
 
 def _is_faster_grouped(layer: nn.Conv2d, inputs: torch.Tensor) -> bool:
@@ -172,10 +172,10 @@ def _of_convolution(layer: nn.Conv2d, inputs: torch.Tensor, to_outputs: torch.Te
         layer.dilation,
         samples * layer.groups,
     )
-    found: Found = {layer.weight: Whole(weights.view(samples, *layer.weight.shape))}
+    gradients: Found = {layer.weight: Whole(weights.view(samples, *layer.weight.shape))}
     if layer.bias is not None:
-        found[layer.bias] = Whole(to_outputs.sum(dim=(2, 3)))
-    return found
+        gradients[layer.bias] = Whole(to_outputs.sum(dim=(2, 3)))
+    return gradients
 
 
 _FIX = "opacus.validators.ModuleValidator.fix in the function that builds the network replaces it"

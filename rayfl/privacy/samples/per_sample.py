@@ -95,8 +95,8 @@ class PerSampleGradients:
                 if self._ghost:
                     losses.append(self._add_ghost_clipped(slots, taken(x, part), y[part], bound))
                 else:
-                    found, gradients = self._per_sample(slots, taken(x, part), y[part], copies)
-                    losses.append(found)
+                    part_losses, gradients = self._per_sample(slots, taken(x, part), y[part], copies)
+                    losses.append(part_losses)
                     with torch.no_grad():
                         if sums is None:
                             add_clipped(gradients, bound, self._model.gradient, number)
@@ -111,11 +111,11 @@ class PerSampleGradients:
             self._backward(self._losses(x, y))
         trained = {name: parameter for name, parameter in self._parameters.items() if parameter.requires_grad}
         if self._ghost:
-            found = {name: p._norm_sample for name, p in trained.items() if p._norm_sample is not None}  # type: ignore[attr-defined]
+            by_parameter = {name: p._norm_sample for name, p in trained.items() if p._norm_sample is not None}  # type: ignore[attr-defined]
         else:
-            found = {name: p.grad_sample.each() for name, p in trained.items() if p.grad_sample is not None}  # type: ignore[attr-defined]
+            by_parameter = {name: p.grad_sample.each() for name, p in trained.items() if p.grad_sample is not None}  # type: ignore[attr-defined]
         self._clear()
-        return found
+        return by_parameter
 
     def _prepare(self) -> list[Slot]:
         """Makes the copy compute like the resident network; returns the slots of the parameters that train."""
@@ -128,8 +128,8 @@ class PerSampleGradients:
                 self._network.get_buffer(name).copy_(value)
         slots = self._model.training_slots
         training = {slot.name for slot in slots}
-        if left := sorted(training - self._hooked):
-            raise ScenarioError(f"local.dp: Opacus computes no per-sample gradients of '{left[0]}'")
+        if unhooked := sorted(training - self._hooked):
+            raise ScenarioError(f"local.dp: Opacus computes no per-sample gradients of '{unhooked[0]}'")
         for name, parameter in self._parameters.items():
             parameter.requires_grad_(name in training)
         return slots
@@ -170,8 +170,8 @@ class PerSampleGradients:
         """Per-sample losses and gradients; a parameter that the outputs do not depend on has none."""
         losses = self._losses(x, y)
         self._backward(losses)
-        found = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
-        gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in found if gradient is not None]
+        by_slot = [(slot, self._parameters[slot.name].grad_sample) for slot in slots]  # type: ignore[attr-defined]
+        gradients = [(slot, mean_of_copies(gradient, copies)) for slot, gradient in by_slot if gradient is not None]
         self._clear()
         return losses.detach(), gradients
 

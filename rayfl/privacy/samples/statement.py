@@ -34,23 +34,23 @@ def notes(
         epsilon: The largest of any client at the end of the run; None if no accountant covers it.
         costliest: Finds the client that will have spent the most, and its spending.
     """
-    samples, found = int(sizes.sum()), []
+    samples, lines = int(sizes.sum()), []
     if delta > 1 / samples:
-        found.append(
+        lines.append(
             f"local.dp.delta = {delta:g} is above 1 / ({samples:,} training samples): a mechanism may fully "
             f"reveal a sample with that probability; use at most {10 ** math.floor(-math.log10(samples)):g}"
         )
     if epsilon is not None and LARGE_EPSILON < epsilon < math.inf and (worst := costliest()) is not None:
         client, spent = worst
         rate = max((mechanism.rate for mechanism in spent), default=0.0)
-        found.append(
+        lines.append(
             f"the largest epsilon is client {client}'s: a step draws each of its {sizes[client]:,} training "
             f"samples with rate {rate:.3g}, which hides little; fewer steps, smaller batches, more noise or larger "
             "clients make it smaller"
         )
     if epsilon == math.inf:
-        found.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
-    return found
+        lines.append("noise_multiplier = 0 hides nothing: epsilon is infinite, and this run gives no guarantee")
+    return lines
 
 
 UNIT = "one training sample of a client"

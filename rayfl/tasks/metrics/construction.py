@@ -105,9 +105,9 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
         from rayfl.tasks.metrics.adapted import FunctionMetric
 
         return FunctionMetric(METRICS.bound(chosen, where))
-    given = {name: getattr(task, attribute) for name, attribute in _FROM_TASK.items()}
+    arguments = {name: getattr(task, attribute) for name, attribute in _FROM_TASK.items()}
     try:
-        made = METRICS.build(chosen, where, **given, **dict.fromkeys(_NUM_OUTPUTS, num_outputs))
+        made = METRICS.build(chosen, where, **arguments, **dict.fromkeys(_NUM_OUTPUTS, num_outputs))
     except ScenarioError as error:
         raise ScenarioError(f"{what} with task '{task.name}': {error}") from None
     if isinstance(made, Metric):

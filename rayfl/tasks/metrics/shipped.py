@@ -154,8 +154,8 @@ def mean_iou(
 
     def defined(state: State) -> np.ndarray:
         counts = state["confmat"]  # [target, predicted], or for every label
-        found: np.ndarray = (counts.sum(axis=1) if counts.ndim == 2 else counts[:, 1].sum(axis=1)) > 0
-        return found
+        has_samples: np.ndarray = (counts.sum(axis=1) if counts.ndim == 2 else counts[:, 1].sum(axis=1)) > 0
+        return has_samples
 
     return _classification(torchmetrics.JaccardIndex, defined, kind, num_outputs, predictions, ignored_label)
 
@@ -195,8 +195,8 @@ def _classification(
 
 def _supported(state: State) -> np.ndarray:
     """The classes that have samples."""
-    found: np.ndarray = np.atleast_1d(state["tp"] + state["fn"]) > 0
-    return found
+    has_samples: np.ndarray = np.atleast_1d(state["tp"] + state["fn"]) > 0
+    return has_samples
 
 
 def _with_and_without(num_outputs: int) -> Defined:
@@ -210,8 +210,8 @@ def _with_and_without(num_outputs: int) -> Defined:
             is_class = target[:, None] == np.arange(num_outputs) if target.ndim == 1 else target == 1
             is_other = ~is_class if target.ndim == 1 else target == 0
             without, with_it = is_other.sum(axis=0), is_class.sum(axis=0)
-        found: np.ndarray = (without > 0) & (with_it > 0)
-        return found
+        has_both: np.ndarray = (without > 0) & (with_it > 0)
+        return has_both
 
     return defined
 
