@@ -33,14 +33,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from rayfl.cli.completion import complete
 
         complete()
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    argv = sys.argv[1:] if arguments is None else list(arguments)
     # options before the command belong to rayfl and take no values; the command parses all that follows
-    place = next((place for place, word in enumerate(given) if not word.startswith("-")), len(given))
+    place = next((place for place, word in enumerate(argv) if not word.startswith("-")), len(argv))
     parser = _parser()
-    options = parser.parse_args(given[:place])
-    if not (options.list or given[place:]):
+    options = parser.parse_args(argv[:place])
+    if not (options.list or argv[place:]):
         parser.error(f"no command; choose one of {', '.join(COMMANDS)}")
-    name, *rest = ["list", *given[place:]] if options.list else given[place:]
+    name, *rest = ["list", *argv[place:]] if options.list else argv[place:]
     if name not in COMMANDS:
         from rayfl.config.registry import nearest
 

@@ -172,10 +172,10 @@ def read_json_object(file: Path, error: type[RayflError] = DataError) -> dict[st
         RayflError: The file does not exist or is damaged; names the file.
     """
     with reading(file, "as JSON", error):
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds a {type(found).__name__} instead of an object")
-        return found
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError(f"it holds a {type(content).__name__} instead of an object")
+        return content
 
 
 def _said(raised: Exception) -> str:

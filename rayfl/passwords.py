@@ -69,6 +69,6 @@ def _key_with_password(value: Any, key: str) -> str:
         path = f"{key}.{name}" if key else str(name)
         if has_password(str(name)):
             return without_passwords(path)
-        if found := _key_with_password(part, path):
-            return found
+        if inner_path := _key_with_password(part, path):
+            return inner_path
     return ""

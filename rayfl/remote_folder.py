@@ -199,10 +199,10 @@ def local(place: str | Path, key: str, why: str) -> Path:
     Raises:
         ScenarioError: It is a URI.
     """
-    found = located(place)
-    if isinstance(found, RemoteFolder):
-        raise ScenarioError(f"{key}: '{found}' is a URI, {why}")
-    return found
+    resolved = located(place)
+    if isinstance(resolved, RemoteFolder):
+        raise ScenarioError(f"{key}: '{resolved}' is a URI, {why}")
+    return resolved
 
 
 def _copy(source: BinaryIO, files: Any, place: str) -> None:

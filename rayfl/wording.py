@@ -30,27 +30,27 @@ _OWN_WORDS = {
 
 
 def in_words(
-    error: ValidationError, given: Any, unknown_key: Callable[[KeyPath], str] = lambda path: "unknown key"
+    error: ValidationError, user_input: Any, unknown_key: Callable[[KeyPath], str] = lambda path: "unknown key"
 ) -> dict[KeyPath, str]:
     """Rewords an error of pydantic for the user: the allowed values, and the given one.
 
     Args:
-        error: The error about `given`.
-        given: The values that the user wrote.
+        error: The error about `user_input`.
+        user_input: The values that the user wrote.
         unknown_key: Makes the sentence about a key that does not exist, from its path.
 
     Returns:
-        A sentence for every wrong part of `given`, by its path; `given` itself is at ().
+        A sentence for every wrong part of `user_input`, by its path; `user_input` itself is at ().
     """
     messages: dict[KeyPath, list[str]] = {}
     values: dict[KeyPath, Any] = {}
     details = error.errors(include_url=False)
-    places = [_locate(detail["loc"], given, detail["type"] == "missing")[0] for detail in details]
+    places = [_locate(detail["loc"], user_input, detail["type"] == "missing")[0] for detail in details]
     for detail in details:
         if detail["type"] == "too_short" and any(_within(other["loc"], detail["loc"]) for other in details):
             continue  # pydantic leaves out wrong elements, and then finds too few
         missing = detail["type"] == "missing"
-        path, value = _locate(detail["loc"], given, missing)
+        path, value = _locate(detail["loc"], user_input, missing)
         if isinstance(value, Mapping) and any(_within(other, path) for other in places):
             continue  # of a union, it is the table that was meant, and an error inside it says what is wrong
         if detail["type"] == "extra_forbidden":
@@ -82,20 +82,20 @@ def _shortened(text: str, longest: int = 200) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def _locate(location: KeyPath, given: Any, missing: bool) -> tuple[KeyPath, Any]:
+def _locate(location: KeyPath, value: Any, missing: bool) -> tuple[KeyPath, Any]:
     """The part of an error's location that the user wrote, and its value: pydantic adds the tags of unions."""
     path: KeyPath = ()
     for depth, key in enumerate(location):
         try:
-            given = given[key]
+            value = value[key]
         except (KeyError, IndexError, TypeError):
             if depth == len(location) - 1:
-                return ((*path, key), None) if missing else (path, given)
-            if not isinstance(given, Mapping):
-                return path, given
+                return ((*path, key), None) if missing else (path, value)
+            if not isinstance(value, Mapping):
+                return path, value
         else:
             path = (*path, key)
-    return path, given
+    return path, value
 
 
 _NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")

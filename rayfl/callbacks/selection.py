@@ -38,14 +38,14 @@ def build_callbacks(scenario: Scenario) -> list[Callback]:
     return built
 
 
-def checked(given: Given, scenario: Scenario) -> list[Callback]:
+def checked(items: Given, scenario: Scenario) -> list[Callback]:
     """The callbacks that a program passed in.
 
     Raises:
         ScenarioError: One is neither a callback nor a callback class, or does not fit the scenario.
     """
-    found = []
-    for index, item in enumerate(given):
+    instances = []
+    for index, item in enumerate(items):
         where = f"callbacks[{index}]"
         if isinstance(item, type) and issubclass(item, Callback):
             item = with_options(item, {}, where)
@@ -62,8 +62,8 @@ def checked(given: Given, scenario: Scenario) -> list[Callback]:
             item.check(scenario)
         except ScenarioError as error:
             raise ScenarioError(f"{where}: {error}") from None
-        found.append(item)
-    return found
+        instances.append(item)
+    return instances
 
 
 def check_ranking_metrics(callbacks: Sequence[Callback], scenario: Scenario, store: ShardStore, where: str) -> None:

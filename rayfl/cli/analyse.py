@@ -84,9 +84,9 @@ def _execute(options: argparse.Namespace) -> int:
     for text in options.runs:
         if "://" in text.partition("=")[0]:
             local(text, "RUN", AT_URI)
-    given = [text for text in options.runs if "=" in text and not Path(text).exists()]
-    analysis: Analysis = ANALYSES.build({"name": options.name} | dict(map(_option, given)))
-    runs = [RunFolder.read(Path(text)) for text in options.runs if text not in given]
+    option_texts = [text for text in options.runs if "=" in text and not Path(text).exists()]
+    analysis: Analysis = ANALYSES.build({"name": options.name} | dict(map(_option, option_texts)))
+    runs = [RunFolder.read(Path(text)) for text in options.runs if text not in option_texts]
     if not runs:
         raise ScenarioError("name the folder of a run")
     if analysis.most_runs is not None and len(runs) > analysis.most_runs:

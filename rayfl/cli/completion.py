@@ -75,15 +75,15 @@ class _Intermixed(argparse.ArgumentParser):
             return words
         options: list[str] = []
         others: list[str] = []
-        left = iter(words)
-        for word in left:
+        remaining = iter(words)
+        for word in remaining:
             option = self._option_string_actions.get(word)
             if option is None:
                 others.append(word)
                 continue
             options.append(word)
             if option.nargs != 0:
-                value = next(left, None)
+                value = next(remaining, None)
                 if value is None:  # which is what is to be completed
                     return words
                 options.append(value)
@@ -115,10 +115,10 @@ def _override_keys(prefix: str, parsed_args: argparse.Namespace, **_: object) ->
     resumed = getattr(parsed_args, "resume", None)
     if "=" in prefix or not (parsed_args.name or resumed):  # the first word is the scenario's name
         return []
-    found = [key for key in _keys(prefix.rpartition(".")[0], parsed_args.name) if key.startswith(prefix)]
-    while len(found) == 1 and found[0].endswith("."):
-        found = _keys(found[0].rstrip("."), parsed_args.name)
-    return found
+    keys = [key for key in _keys(prefix.rpartition(".")[0], parsed_args.name) if key.startswith(prefix)]
+    while len(keys) == 1 and keys[0].endswith("."):
+        keys = _keys(keys[0].rstrip("."), parsed_args.name)
+    return keys
 
 
 def _keys(section: str, scenario: str | None) -> list[str]:

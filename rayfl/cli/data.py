@@ -117,8 +117,8 @@ def _overview(measured: dict[str, np.ndarray]) -> Table:
 
     table = _table("by client", *PERCENTILES, "mean")
     for name, values in measured.items():
-        found = [*np.percentile(values, list(PERCENTILES.values())), values.mean()]
-        table.add_row(name, *(f"{value:.3f}" if values.dtype.kind == "f" else f"{value:,.6g}" for value in found))
+        statistics = [*np.percentile(values, list(PERCENTILES.values())), values.mean()]
+        table.add_row(name, *(f"{value:.3f}" if values.dtype.kind == "f" else f"{value:,.6g}" for value in statistics))
     return table
 
 

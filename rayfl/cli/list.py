@@ -125,8 +125,8 @@ def scenario_entries(containing: str = "") -> list[ScenarioEntry]:
     Raises:
         ScenarioError: A file cannot be read, or two share a name.
     """
-    found = [_scenario_entry(name, path) for name, path in sorted(find_scenarios().items())]
-    chosen = [one for one in found if _contains(containing, one.name, one.title, one.paper, one.data)]
+    entries = [_scenario_entry(name, path) for name, path in sorted(find_scenarios().items())]
+    chosen = [one for one in entries if _contains(containing, one.name, one.title, one.paper, one.data)]
     return sorted(chosen, key=lambda entry: in_order(entry.paper))
 
 
@@ -136,11 +136,11 @@ def grid_entries(containing: str = "") -> list[GridEntry]:
     Raises:
         ScenarioError: A file cannot be read or is not a valid grid, or two share a name.
     """
-    found = []
+    entries = []
     for name, path in sorted(find_grids().items()):
         grid = load_grid(path)
-        found.append(GridEntry(name, grid.title, paper_of(path), Path(grid.scenario).stem, len(grid.places)))
-    chosen = [one for one in found if _contains(containing, one.name, one.title, one.paper, one.scenario)]
+        entries.append(GridEntry(name, grid.title, paper_of(path), Path(grid.scenario).stem, len(grid.places)))
+    chosen = [one for one in entries if _contains(containing, one.name, one.title, one.paper, one.scenario)]
     return sorted(chosen, key=lambda entry: in_order(entry.paper))
 
 

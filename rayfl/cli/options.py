@@ -132,7 +132,7 @@ def run_options(options: argparse.Namespace) -> RunOptions:
 
     chosen = vars(options)
     centralise: Centralise = "keep_momentum" if chosen.get("keep_momentum") else chosen.get("centralised", False)
-    given = {
+    arguments = {
         name: chosen[name] for name in ("backend", "address", "out", "data_dir", "resume", "more") if chosen.get(name)
     }
-    return RunOptions(centralise=centralise, **given)
+    return RunOptions(centralise=centralise, **arguments)

@@ -52,9 +52,9 @@ def keys_of_schema() -> _Keys:
     from rayfl.config.validation import annotation_at, members
 
     phases = members(annotation_at(Scenario, ("phases", 0)))
-    found = {**_sections("", [Scenario]), **_sections(ANY_PHASE, phases)}
-    found[""] = ["phases." if key == "phases=" else key for key in found[""]]
-    return found
+    keys = {**_sections("", [Scenario]), **_sections(ANY_PHASE, phases)}
+    keys[""] = ["phases." if key == "phases=" else key for key in keys[""]]
+    return keys
 
 
 def phase_names(scenario: str) -> list[str]:
@@ -90,11 +90,11 @@ def _sections(path: str, kinds: list[Any]) -> _Keys:
     inner = {
         name: _models(members(field.annotation)) for kind in _models(kinds) for name, field in kind.model_fields.items()
     }
-    found = {path: [f"{name}{'.' if models else '='}" for name, models in inner.items()]}
+    keys = {path: [f"{name}{'.' if models else '='}" for name, models in inner.items()]}
     for name, models in inner.items():
         if models:
-            found |= _sections(f"{path}.{name}" if path else name, models)
-    return found
+            keys |= _sections(f"{path}.{name}" if path else name, models)
+    return keys
 
 
 def _models(kinds: list[Any]) -> list[Any]:

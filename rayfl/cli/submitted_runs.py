@@ -40,26 +40,26 @@ def follow_run(options: argparse.Namespace, console: Console) -> int:
 
 def print_status(options: argparse.Namespace, console: Console) -> int:
     """Prints a table of the named run, or of all active runs."""
-    found: list[tuple[Handle, dict[str, Any]]] = []
+    active: list[tuple[Handle, dict[str, Any]]] = []
     for name in [options.run] if options.run else names_under_way(options.address):
         try:
             handle = attach(name, options.address)
-            found.append((handle, handle.status()))
+            active.append((handle, handle.status()))
         except RayflError:
             if options.run:
                 raise
             continue  # it has ended in the meantime
-    if not found:
+    if not active:
         console.print("no submitted run is active on this cluster")
         return 0
     table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
-    for handle, status in found:
+    for handle, status in active:
         rounds = f"{status['committed_rounds']} of {status['rounds']}" if "rounds" in status else "–"
         since = str(status.get("started", "–")).replace("T", " ").removesuffix("+00:00")
         state = status["status"] if not status.get("reason") else f"{status['status']}: {status['reason']}"
         table.add_row(*map(Text, (handle.name, state, rounds, status.get("phase") or "–", since)))
     console.print(table)
-    for handle, _ in found:
+    for handle, _ in active:
         console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
     return 0
 

@@ -127,13 +127,13 @@ class Choice:
             options = with_defaults(target, own, given, where) | self.set_apart(target, chosen, where)
         return Named.model_validate({**options, "name": chosen.name})
 
-    def build(self, chosen: Any, where: str = "", **given: Any) -> Any:
+    def build(self, chosen: Any, where: str = "", **provided: Any) -> Any:
         """Makes the component, or calls the class or function.
 
         Args:
             chosen: A name, a table with `name` and options, or a `Named`.
             where: Its key path, for errors.
-            given: Arguments from rayfl; see `call_with_options`.
+            provided: Arguments from rayfl; see `call_with_options`.
 
         Raises:
             ScenarioError: As `resolve`, or user code raised.
@@ -148,7 +148,7 @@ class Choice:
         target = self.target(named.name, where)
         if is_component:
             return with_options(target, {"name": named.name, **named.options})
-        return call_with_options(target, self._own(target, named, where), given, where)
+        return call_with_options(target, self._own(target, named, where), provided, where)
 
     def bound(self, chosen: Named, where: str) -> Callable[..., Any]:
         """The function with its options, which takes the arguments that rayfl provides.
@@ -217,7 +217,7 @@ def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_kn
 
 
 def with_defaults(
-    target: Callable[..., Any], options: Mapping[str, Any], given: Iterable[str], where: str
+    target: Callable[..., Any], options: Mapping[str, Any], known: Iterable[str], where: str
 ) -> dict[str, Any]:
     """Checks options, and adds those left to their defaults.
 
@@ -227,7 +227,7 @@ def with_defaults(
     Args:
         target: The class or function that takes them.
         options: Plain values from the scenario.
-        given: Names of arguments that rayfl provides, which are not options.
+        known: Names of arguments that rayfl provides, which are not options.
         where: Key path of the options, for errors.
 
     Raises:
@@ -238,19 +238,19 @@ def with_defaults(
         >>> with_defaults(MLP, {}, ["num_classes", "input_shape"], "model")
         {'hidden': [200, 200]}
     """
-    check_options(target, options, given, where)
-    found = dict(options)
-    for key, value in default_options(target, [*given, *options, "name"], where).items():
+    check_options(target, options, known, where)
+    resolved = dict(options)
+    for key, value in default_options(target, [*known, *options, "name"], where).items():
         try:
             plain = to_jsonable_python(value)
             if _holds_none(plain):
                 continue
             check_plain({key: plain})
-            check_options(target, {key: plain}, [*given, *found], where)
+            check_options(target, {key: plain}, [*known, *resolved], where)
         except (PydanticSerializationError, ValueError, ScenarioError):
             continue
-        found[key] = plain
-    return found
+        resolved[key] = plain
+    return resolved
 
 
 def _holds_none(plain: Any) -> bool:

@@ -59,7 +59,7 @@ def absolute(tables: Mapping[str, Any], folder: Path | None = None) -> dict[str,
 def absolute_value(key: str, value: Any, folder: Path | None = None) -> Any:
     """The value of one key path, with absolute paths; see `absolute`."""
     if isinstance(value, Mapping):
-        return {inner: absolute_value(f"{key}.{inner}", given, folder) for inner, given in value.items()}
+        return {inner: absolute_value(f"{key}.{inner}", item, folder) for inner, item in value.items()}
     while key.startswith(_INNER):
         key = key.removeprefix("quick.").removeprefix("start.overrides.")
     if key in PATHS:
@@ -160,8 +160,8 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
     """
     if isinstance(overrides, str):
         overrides = [overrides]
-    given = overrides.items() if isinstance(overrides, Mapping) else overrides
-    return [parse_override(pair) if isinstance(pair, str) else pair for pair in given]
+    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
+    return [parse_override(pair) if isinstance(pair, str) else pair for pair in pairs]
 
 
 def read_scenario(path: Path) -> dict[str, Any]:

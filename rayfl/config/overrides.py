@@ -31,14 +31,14 @@ def check_nesting(value: Any, where: str) -> None:
     Raises:
         ScenarioError: Begins with `where`.
     """
-    left = [(value, 1)]
-    while left:
-        node, level = left.pop()
+    stack = [(value, 1)]
+    while stack:
+        node, level = stack.pop()
         if not isinstance(node, Mapping | list | tuple):
             continue
         if level > DEEPEST:
             raise too_deep(where)
-        left += [(inner, level + 1) for inner in (node.values() if isinstance(node, Mapping) else node)]
+        stack += [(inner, level + 1) for inner in (node.values() if isinstance(node, Mapping) else node)]
 
 
 def check_keys(text: str, where: str) -> None:

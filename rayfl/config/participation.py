@@ -88,20 +88,20 @@ def _allowed(words: str, most: float = math.inf, zero: bool = True) -> WrapValid
 
     def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         try:
-            found = validate(value)
+            validated = validate(value)
         except ValidationError:
             raise PydanticCustomError("quantity", f"allowed are {words}") from None
-        ends = _range(found)
+        ends = _range(validated)
         if not (0 <= ends[0] <= ends[-1] <= most and (zero or ends[0] > 0)):
             raise PydanticCustomError("quantity", f"allowed are {words}")
-        return found
+        return validated
 
     return WrapValidator(check)
 
 
-def _range(given: Any) -> tuple[float, ...]:
+def _range(quantity: Any) -> tuple[float, ...]:
     """The least and the largest value that can be drawn, as far as known; a file is checked when it is read."""
-    match given:
+    match quantity:
         case Between(uniform=ends):
             return ends
         case LogNormal(lognormal=(median, _)):

@@ -87,8 +87,8 @@ class SampleDP(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _secure_by_rdp(cls, given: Any) -> Any:
-        return {"accountant": "rdp", **given} if isinstance(given, dict) and given.get("secure") is True else given
+    def _secure_by_rdp(cls, value: Any) -> Any:
+        return {"accountant": "rdp", **value} if isinstance(value, dict) and value.get("secure") is True else value
 
     @model_validator(mode="after")
     def _fits_together(self) -> SampleDP:

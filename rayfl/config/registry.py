@@ -136,10 +136,10 @@ class Registry:
         if name in self._paths:
             return import_object(self._paths[name])
         if ":" in name:
-            found = import_object(name)
-            if _is_pythons_own(found) or _is_pythons_own_module(name.partition(":")[0]):
+            target = import_object(name)
+            if _is_pythons_own(target) or _is_pythons_own_module(name.partition(":")[0]):
                 raise ScenarioError(f"{self.kind} '{name}': is part of Python, so rayfl did not call it")
-            return found
+            return target
         raise ScenarioError(
             f"unknown {self.kind} '{name}'; {nearest(name, self._paths)} (your own: 'package.module:object')"
         )
@@ -152,28 +152,28 @@ def _is_pythons_own_module(name: str) -> bool:
     return own and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
 
 
-def _is_pythons_own(found: Any) -> bool:
+def _is_pythons_own(target: Any) -> bool:
     """Whether it is a function or class of the interpreter or the standard library."""
-    if isinstance(found, partial):
-        return _is_pythons_own(found.func)
-    if not (inspect.isroutine(found) or inspect.isclass(found)):
+    if isinstance(target, partial):
+        return _is_pythons_own(target.func)
+    if not (inspect.isroutine(target) or inspect.isclass(target)):
         return False
-    package = (found.__module__ or "builtins").split(".")[0]
+    package = (target.__module__ or "builtins").split(".")[0]
     file = getattr(sys.modules.get(package), "__file__", None)
     # a user's module may have the name of a module of Python
     return package in sys.stdlib_module_names and (file is None or Path(file).is_relative_to(STANDARD_LIBRARY))
 
 
 def call_with_options(
-    target: Callable[..., Any], options: Mapping[str, Any], given: Mapping[str, Any], where: str
+    target: Callable[..., Any], options: Mapping[str, Any], provided: Mapping[str, Any], where: str
 ) -> Any:
     """Calls `target` with the options from a scenario, and with those arguments from rayfl that its signature names.
 
     Args:
         target: A class or function, possibly user code.
         options: Plain values from the scenario; `target` must accept all of them, by name or by `**kwargs`.
-        given: Arguments from rayfl, such as the number of classes. They are not validated; each is passed only if the
-            signature names it and `options` does not.
+        provided: Arguments from rayfl, such as the number of classes. They are not validated; each is passed only if
+            the signature names it and `options` does not.
         where: Key path of the options, for messages.
 
     Returns:
@@ -182,9 +182,9 @@ def call_with_options(
     Raises:
         ScenarioError: An option is unknown, missing or does not fit its annotation, or `target` raised an exception.
     """
-    validated = check_options(target, options, given, where)
+    validated = check_options(target, options, provided, where)
     named, _ = _parameters(target, where)
-    arguments = {key: value for key, value in given.items() if key in named} | validated
+    arguments = {key: value for key, value in provided.items() if key in named} | validated
     try:
         return target(**arguments)
     except RayflError:

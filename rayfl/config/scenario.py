@@ -66,9 +66,9 @@ class Start(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> Start:
-        given = [kind for kind in STARTS if getattr(self, kind) is not None]
-        if len(given) != 1:
-            raise ValueError(f"give exactly one of {', '.join(STARTS)} (given: {', '.join(given) or 'none'})")
+        kinds = [kind for kind in STARTS if getattr(self, kind) is not None]
+        if len(kinds) != 1:
+            raise ValueError(f"give exactly one of {', '.join(STARTS)} (given: {', '.join(kinds) or 'none'})")
         alone = self.scenario is None
         check_idle(self, {"overrides": alone, "quick": alone}, "without a scenario to start from")
         return self

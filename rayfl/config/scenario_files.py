@@ -74,7 +74,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _by_name(kind: str) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for root in (Path("scenarios"), _shipped()):
         here: dict[str, Path] = {}
         for folder, file in sorted((folder, file) for folder, _, files in os.walk(root) for file in files):
@@ -86,8 +86,8 @@ def _by_name(kind: str) -> dict[str, Path]:
             if name in here:
                 raise ScenarioError(f"two {kind}s have the name '{name}': {here[name]} and {path}")
             here[name] = path
-        found = here | found
-    return found
+        paths = here | paths
+    return paths
 
 
 def _shipped() -> Path:

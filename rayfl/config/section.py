@@ -49,10 +49,10 @@ class Section(BaseModel):
     def _numbers(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         """Rejects booleans, which pydantic takes for 0 and 1, and numbers too large for float32."""
         validated = validate(value)
-        found, whole = _types_of(cls, str(info.field_name))
-        if found & {int, float} and not found & {bool, Any} and _has_boolean(value, whole):
+        types, whole = _types_of(cls, str(info.field_name))
+        if types & {int, float} and not types & {bool, Any} and _has_boolean(value, whole):
             raise PydanticCustomError("number", "must be a number")
-        if float in found and too_large(validated):
+        if float in types and too_large(validated):
             raise PydanticCustomError("number", TOO_LARGE)
         return validated
 
@@ -74,9 +74,9 @@ class Named(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: Any) -> Any:
-        given = value.get("name") if isinstance(value, Mapping) else value
-        if callable(given):
-            raise ValueError(_by_path(given))
+        target = value.get("name") if isinstance(value, Mapping) else value
+        if callable(target):
+            raise ValueError(_by_path(target))
         return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
@@ -90,8 +90,8 @@ class Named(BaseModel):
         return dict(self.model_extra or {})
 
 
-def _by_path(given: Any) -> str:
-    module, name = getattr(given, "__module__", "?"), getattr(given, "__qualname__", type(given).__qualname__)
+def _by_path(target: Any) -> str:
+    module, name = getattr(target, "__module__", "?"), getattr(target, "__qualname__", type(target).__qualname__)
     if "<" in name:
         return f"give its import path, 'package.module:object'; {name} has none, so define it in a module"
     return f"give its import path, '{module}:{name}', instead of the object itself"
@@ -100,8 +100,8 @@ def _by_path(given: Any) -> str:
 @cache
 def _types_of(section: type[BaseModel], field: str) -> tuple[frozenset[Any], bool]:
     """The types in a field's annotation, and whether no section is among them."""
-    found = frozenset(_leaves(section.model_fields[field].annotation))
-    return found, not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in found)
+    types = frozenset(_leaves(section.model_fields[field].annotation))
+    return types, not any(isinstance(kind, type) and issubclass(kind, BaseModel) for kind in types)
 
 
 def _leaves(annotation: Any) -> Iterator[Any]:
@@ -125,8 +125,8 @@ def _has_boolean(value: Any, in_elements: bool) -> bool:
 
 def _may_be_open(field: FieldInfo) -> bool:
     """Whether a field may be None and cannot hold arbitrary text."""
-    found = kinds(field.annotation)
-    return type(None) in found and not any(isinstance(kind, type) and issubclass(kind, str | Named) for kind in found)
+    types = kinds(field.annotation)
+    return type(None) in types and not any(isinstance(kind, type) and issubclass(kind, str | Named) for kind in types)
 
 
 def kinds(annotation: Any) -> list[Any]:
@@ -182,17 +182,17 @@ _ENTRY = re.compile(r"    (\w+): (.*)")
 
 def own_descriptions(section: type[BaseModel]) -> dict[str, str]:
     """The entries of the "Attributes:" section of a class's own docstring, each as one line."""
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     _, _, attributes = inspect.cleandoc(section.__doc__ or "").partition("\nAttributes:\n")
     for line in attributes.splitlines():
         if entry := _ENTRY.fullmatch(line):
             name, text = entry.groups()
-            found[name] = text
+            entries[name] = text
         elif line.startswith("        "):
-            found[name] += f" {line.strip()}"
+            entries[name] += f" {line.strip()}"
         else:
             break  # the next section of the docstring
-    return found
+    return entries
 
 
 def descriptions(section: type[BaseModel]) -> dict[str, str]:
@@ -207,8 +207,8 @@ def descriptions(section: type[BaseModel]) -> dict[str, str]:
         >>> descriptions(Uniform)["uniform"]
         'The smallest and the largest number, [least, most], both included and at least 1.'
     """
-    found: dict[str, str] = {}
+    entries: dict[str, str] = {}
     for base in reversed(section.__mro__):
         if issubclass(base, BaseModel):
-            found |= own_descriptions(base)
-    return {key: found[key] for key in section.model_fields}
+            entries |= own_descriptions(base)
+    return {key: entries[key] for key in section.model_fields}

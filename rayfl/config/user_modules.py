@@ -29,9 +29,9 @@ def import_paths(value: Any) -> Iterator[str]:
 
 def add_own_folder(tables: dict[str, Any], folder: Path) -> None:
     """Puts a file's folder first in its `module_folders`, if the file names a module in that folder."""
-    given = tables.get("module_folders", [])
-    if isinstance(given, list) and any(_beside(path, folder) for path in import_paths(tables)):
-        tables["module_folders"] = [os.path.abspath(folder), *given]  # noqa: PTH100 - without ..
+    folders = tables.get("module_folders", [])
+    if isinstance(folders, list) and any(_beside(path, folder) for path in import_paths(tables)):
+        tables["module_folders"] = [os.path.abspath(folder), *folders]  # noqa: PTH100 - without ..
 
 
 def make_importable(folders: Iterable[str], tables: Mapping[str, Any] | None = None) -> None:

@@ -194,8 +194,8 @@ def _of_own_schedule(tables: Any, path: KeyPath) -> Sequence[str]:
 
 def _fields(schema: type[BaseModel], path: KeyPath) -> Sequence[str]:
     try:
-        found = members(annotation_at(schema, path))
+        types = members(annotation_at(schema, path))
     except KeyError:
         return ()
-    sections = [member for member in found if isinstance(member, type) and issubclass(member, BaseModel)]
+    sections = [member for member in types if isinstance(member, type) and issubclass(member, BaseModel)]
     return list(dict.fromkeys(name for section in sections for name in section.model_fields))

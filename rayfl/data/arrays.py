@@ -20,12 +20,12 @@ from rayfl.data.torch_rows import TorchRows
 from rayfl.errors import DataError
 
 
-def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: str) -> NaturalClients | None:
+def natural_clients(sizes: Mapping[str, int], clients: Mapping[str, Any], what: str) -> NaturalClients | None:
     """Builds the clients that a source defines.
 
     Args:
         sizes: Number of samples by set.
-        given: For `train`, and optionally for `test`: owners [n], integers or strings, or the rows of every client, a
+        clients: For `train`, and optionally for `test`: owners [n], integers or strings, or the rows of every client, a
             mapping from names to lists or a list of lists. Clients are in the order of the sorted owners, or of the
             lists.
         what: The source, for messages.
@@ -34,34 +34,34 @@ def natural_clients(sizes: Mapping[str, int], given: Mapping[str, Any], what: st
         The clients, or None if nothing is given.
 
     Raises:
-        DataError: `given` has another form, a row does not exist or appears twice, or a client is in `test` but not in
-            `train`.
+        DataError: `clients` has another form, a row does not exist or appears twice, or a client is in `test` but not
+            in `train`.
     """
-    for part in given:
+    for part in clients:
         if part not in ("train", "test"):
             raise DataError(f"{what}: {part} has owners; only 'train' and 'test' belong to clients")
-    if "train" not in given:
-        if given:
+    if "train" not in clients:
+        if clients:
             raise DataError(f"{what}: test has owners, but train has none")
         return None
-    names, train = _named_shards(given["train"], sizes["train"], what, "train")
-    if "test" not in given:
+    names, train = _named_shards(clients["train"], sizes["train"], what, "train")
+    if "test" not in clients:
         return NaturalClients(names, train, None)
-    found, shards = _named_shards(given["test"], sizes["test"], what, "test")
+    test_names, shards = _named_shards(clients["test"], sizes["test"], what, "test")
     numbers = {name: number for number, name in enumerate(names)}
-    if unknown := [name for name in found if name not in numbers]:
+    if unknown := [name for name in test_names if name not in numbers]:
         raise DataError(
             f"{what}: test has samples of '{unknown[0]}', but train has none; leave out the owners of test, so that "
             "its samples belong to no client"
         )
-    owner = np.repeat([numbers[name] for name in found], shards.sizes)
+    owner = np.repeat([numbers[name] for name in test_names], shards.sizes)
     test = Shards.by_owner(owner, len(names))
     return NaturalClients(names, train, Shards(shards.rows[test.rows], test.offsets))
 
 
-def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[str, ...], Shards]:
+def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[tuple[str, ...], Shards]:
     """The clients' names and their rows."""
-    if (lists := _lists(given)) is not None:
+    if (lists := _lists(clients)) is not None:
         if not lists:
             raise DataError(f"{what}: {part} names no clients; give the rows of at least one")
         for name, one in lists.items():
@@ -70,7 +70,7 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
         rows = list(lists.values())
         shards = Shards(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
         return tuple(map(str, lists)), checked_shards(shards, number, None, f"{what}: {part}")
-    owner = np.asarray(unmasked(np.asanyarray(given), f"{what}: the owners of {part}"))
+    owner = np.asarray(unmasked(np.asanyarray(clients), f"{what}: the owners of {part}"))
     if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas stores strings
         owner = owner.astype(str)
     if owner.shape != (number,) or owner.dtype.kind not in "uiUT":
@@ -82,13 +82,13 @@ def _named_shards(given: Any, number: int, what: str, part: str) -> tuple[tuple[
     return tuple(map(str, names.tolist())), Shards.by_owner(owner, len(names))
 
 
-def _lists(given: Any) -> dict[Any, np.ndarray] | None:
-    """The rows of every client by name, if `given` has this form; clients of a list are named by their number."""
-    if isinstance(given, list | tuple) and len(given) and np.ndim(given[0]) == 1:
-        given = dict(enumerate(given))
-    if not isinstance(given, Mapping):
+def _lists(clients: Any) -> dict[Any, np.ndarray] | None:
+    """The rows of every client by name, if `clients` has this form; clients of a list are named by their number."""
+    if isinstance(clients, list | tuple) and len(clients) and np.ndim(clients[0]) == 1:
+        clients = dict(enumerate(clients))
+    if not isinstance(clients, Mapping):
         return None
-    rows = {name: np.asarray(one) for name, one in given.items()}
+    rows = {name: np.asarray(one) for name, one in clients.items()}
     return {name: one if one.size else one.astype(np.int64) for name, one in rows.items()}
 
 
@@ -126,8 +126,8 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
     if not {"train", "test"} <= set(loaded):
         raise _no_data(name, loaded, KeyError("'train' or 'test' is missing"))
     try:
-        parts = {part: _samples(part, *given[:2]) for part, given in loaded.items()}
-        clients = {part: given[2] for part, given in loaded.items() if len(given) > 2}
+        parts = {part: _samples(part, *entry[:2]) for part, entry in loaded.items()}
+        clients = {part: entry[2] for part, entry in loaded.items() if len(entry) > 2}
     except DataError as error:
         raise DataError(f"data.name: '{name}': {error}") from None
     except Exception as error:  # numpy passes on whatever an arbitrary object raises
@@ -140,60 +140,60 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
         test=parts["test"],
         num_classes=_num_classes(parts, f"data.name: '{name}'"),
         provenance=provenance or Provenance("arrays", f"arrays from {name}"),
-        natural=natural_clients({part: len(found) for part, found in parts.items()}, clients, f"data.name: '{name}'"),
+        natural=natural_clients({part: len(data) for part, data in parts.items()}, clients, f"data.name: '{name}'"),
         tests={part: samples for part, samples in parts.items() if part not in ("train", "test")},
     )
 
 
-def inputs_from(given: Any, what: str = "the inputs") -> Inputs:
+def inputs_from(values: Any, what: str = "the inputs") -> Inputs:
     """Inputs from an array, a list of arrays or lists of different lengths, or a mapping from names to either.
 
     Raises:
         DataError: Values are masked or sparse, or lists differ in depth; `what` names the inputs.
     """
-    if isinstance(given, Fields):
-        return given
-    if isinstance(given, Mapping):
-        return Fields({name: _array_or_pieces(part, f"{what} '{name}'") for name, part in given.items()})
-    return _array_or_pieces(given, what)
+    if isinstance(values, Fields):
+        return values
+    if isinstance(values, Mapping):
+        return Fields({name: _array_or_pieces(part, f"{what} '{name}'") for name, part in values.items()})
+    return _array_or_pieces(values, what)
 
 
-def labels_from(given: Any, what: str = "the labels") -> np.ndarray:
+def labels_from(values: Any, what: str = "the labels") -> np.ndarray:
     """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1.
 
     Raises:
         DataError: Values are masked or too large; `what` names the labels.
     """
-    y = _unmasked_array(given, what)
+    y = _unmasked_array(values, what)
     check_range(y, what)
     if y.dtype.kind == "f":
         return y.astype(np.float32)
     return y.astype(np.int64) if y.dtype.kind in "uib" else y
 
 
-def _unmasked_array(given: Any, what: str) -> np.ndarray:
-    if remedy := how_to_make_dense(given):
-        raise DataError(f"{what} are of type {type(given).__name__}{remedy}")
+def _unmasked_array(values: Any, what: str) -> np.ndarray:
+    if remedy := how_to_make_dense(values):
+        raise DataError(f"{what} are of type {type(values).__name__}{remedy}")
     try:
         # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
-        return np.asarray(unmasked(np.asanyarray(given), what))
+        return np.asarray(unmasked(np.asanyarray(values), what))
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
         raise DataError(f"{what} are lists that differ in length or depth below the first level") from None
 
 
-def _array_or_pieces(given: Any, what: str) -> Array | Pieces:
-    if isinstance(given, Pieces | TextWindows | MappedRows | TorchRows):
-        return given
-    listed = isinstance(given, list | tuple)
-    pieces = listed or (isinstance(given, np.ndarray) and given.dtype == object)
-    if not pieces or not len(given) or not all(map(_is_piece, given)):
-        return _unmasked_array(given, what)
-    equal = len({len(piece) for piece in given}) == 1
-    if listed and equal and isinstance(given[0], list | tuple):
-        return _unmasked_array(given, what)
-    arrays = [_unmasked_array(piece, f"{what}, row {row},") for row, piece in enumerate(given)]
+def _array_or_pieces(values: Any, what: str) -> Array | Pieces:
+    if isinstance(values, Pieces | TextWindows | MappedRows | TorchRows):
+        return values
+    listed = isinstance(values, list | tuple)
+    pieces = listed or (isinstance(values, np.ndarray) and values.dtype == object)
+    if not pieces or not len(values) or not all(map(_is_piece, values)):
+        return _unmasked_array(values, what)
+    equal = len({len(piece) for piece in values}) == 1
+    if listed and equal and isinstance(values[0], list | tuple):
+        return _unmasked_array(values, what)
+    arrays = [_unmasked_array(piece, f"{what}, row {row},") for row, piece in enumerate(values)]
     if listed and equal:
         return np.stack(arrays)
     first = next((array for array in arrays if len(array)), arrays[0])  # an empty list is one of floats, without depth
@@ -207,8 +207,8 @@ def _array_or_pieces(given: Any, what: str) -> Array | Pieces:
     return Ragged.of(arrays)
 
 
-def _is_piece(given: Any) -> bool:
-    return isinstance(given, list | tuple) or (isinstance(given, np.ndarray | torch.Tensor) and given.ndim > 0)
+def _is_piece(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray | torch.Tensor) and value.ndim > 0)
 
 
 def _samples(part: str, x: Any, y: Any) -> Samples:

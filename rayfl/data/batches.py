@@ -93,8 +93,10 @@ class BatchSource:
         Returns:
             What is not finite and the remedy, or "" if everything is finite.
         """
-        if found := not_finite_later(self._store.samples(name).x, rows):
-            return f"the data is not finite: {self._store.name}: {name}: {found}; leave such samples out, or fill them"
+        if problem := not_finite_later(self._store.samples(name).x, rows):
+            return (
+                f"the data is not finite: {self._store.name}: {name}: {problem}; leave such samples out, or fill them"
+            )
         if not (augment and self.varies) and not self._collate:
             return ""
         rngs = [np.random.default_rng(0) for _ in self._pipelines]

@@ -48,12 +48,12 @@ def check_dataset(data: Dataset) -> None:
     for part, samples in data.parts.items():
         _check_inputs(samples.x, f"{name}: {part}", _owners(data, part))
     for part, samples in data.parts.items():
-        kinds = [kind_of(found.x) for found in (data.train, samples)]
+        kinds = [kind_of(split.x) for split in (data.train, samples)]
         if kinds[0] != kinds[1]:
             raise DataError(f"{name}: train inputs are {kinds[0]}, {part} inputs {kinds[1]}")
-        labels = [f"{list(found.y.shape[1:])} {found.y.dtype.kind == 'f'}" for found in (data.train, samples)]
+        labels = [f"{list(split.y.shape[1:])} {split.y.dtype.kind == 'f'}" for split in (data.train, samples)]
         if labels[0] != labels[1]:
-            shapes = [f"{found.y.dtype}{list(found.y.shape)}" for found in (data.train, samples)]
+            shapes = [f"{split.y.dtype}{list(split.y.shape)}" for split in (data.train, samples)]
             raise DataError(f"{name}: train labels are {shapes[0]}, {part} labels {shapes[1]}")
     x = data.train.x
     if not isinstance(x, Pieces | Fields) and x.dtype == np.uint8 and x.ndim == 3:
@@ -143,11 +143,11 @@ _ROWS_AT_ONCE = 256
 _REPLACE = "leave such samples out, or fill them"
 
 
-def how_to_make_dense(given: Any) -> str:
+def how_to_make_dense(array: Any) -> str:
     """Code that makes an array of a sparse matrix or tensor, starting with "; "; "" for others."""
-    if hasattr(given, "toarray"):
+    if hasattr(array, "toarray"):
         return "; it is sparse: give its .toarray()"
-    return "; it is sparse: give its .to_dense()" if getattr(given, "is_sparse", False) else ""
+    return "; it is sparse: give its .to_dense()" if getattr(array, "is_sparse", False) else ""
 
 
 def check_range(values: np.ndarray, what: str) -> None:

@@ -240,9 +240,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("data", choices=list(_COMMANDS))
     parser.add_argument("--data-dir", type=Path, default=data_folder(), help="default: $RAYFL_DATA or %(default)s")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        for step in _COMMANDS[given.data](given.data_dir):
+        for step in _COMMANDS[options.data](options.data_dir):
             print(step)
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)

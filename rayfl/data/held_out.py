@@ -103,17 +103,17 @@ def draw_for_server(
     if number >= len(owned):
         raise DataError(f"data.server_share: {share:g} of {len(owned)} training samples leaves none for the clients")
     drawn = np.sort(stream(seed, "hold out server").choice(owned, number, replace=False))
-    left = np.setdiff1d(np.arange(len(train)), drawn, assume_unique=True)
+    remaining = np.setdiff1d(np.arange(len(train)), drawn, assume_unique=True)
     if natural:
-        natural = NaturalClients(natural.names, _without(natural.train, drawn, left), natural.test)
-    return train.take(left), train.take(drawn), natural
+        natural = NaturalClients(natural.names, _without(natural.train, drawn, remaining), natural.test)
+    return train.take(remaining), train.take(drawn), natural
 
 
-def _without(shards: Shards, drawn: np.ndarray, left: np.ndarray) -> Shards:
+def _without(shards: Shards, drawn: np.ndarray, remaining: np.ndarray) -> Shards:
     """The shards without the drawn rows, renumbered as rows of the remaining samples."""
     stays = ~np.isin(shards.rows, drawn)
     offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
-    return Shards(np.searchsorted(left, shards.rows[stays]), offsets)
+    return Shards(np.searchsorted(remaining, shards.rows[stays]), offsets)
 
 
 def _cut(client: int, size: int, seed: int, validation: float | None, client_test: float | None) -> Cut:

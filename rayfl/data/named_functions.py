@@ -19,10 +19,10 @@ from rayfl.errors import ScenarioError
 class _Sources(Choice):
     """Name and options of a source are keys of `data`; it may also be an object that is not called."""
 
-    def build(self, chosen: Any, where: str = "data", **given: Any) -> Any:
+    def build(self, chosen: Any, where: str = "data", **provided: Any) -> Any:
         source = self.target(chosen.name)
         if callable(source):
-            return call_with_options(source, chosen.options, given, f"{where}.options")
+            return call_with_options(source, chosen.options, provided, f"{where}.options")
         if chosen.options:
             raise ScenarioError(f"{where}.options: '{chosen.name}' is not a function and takes no options")
         return source

@@ -18,13 +18,13 @@ def prepare_femnist(leaf_folder: Path, out: Path) -> str:
     Raises:
         DataError: JSON files are missing or damaged, or the file cannot be written; names it.
     """
-    found = find_leaf(leaf_folder)
-    if found is None:
+    folder = find_leaf(leaf_folder)
+    if folder is None:
         raise DataError(
             f"{leaf_folder}: has no train/*.json and test/*.json, nor under data/; give the output folder of LEAF's "
             "data/femnist/preprocess.sh"
         )
-    written, _ = read_leaf(found)
+    written, _ = read_leaf(folder)
     write_prepared(written, out)
     return summary(written, out)
 
@@ -50,9 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "leaf_folder", type=Path, metavar="LEAF_FOLDER", help="contains train/ and test/, or data/ with both"
     )
     femnist.add_argument("out", type=Path, metavar="OUT.parquet")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        print("wrote", prepare_femnist(given.leaf_folder, given.out))
+        print("wrote", prepare_femnist(options.leaf_folder, options.out))
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -46,20 +46,20 @@ def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
         DataError: A Dataset cannot be read by number, or its items are not pairs, differ, or are random.
     """
     source = f"data.name: '{call.name}'"
-    given = given_sets(loaded, source)
-    if not given:
+    datasets = given_sets(loaded, source)
+    if not datasets:
         return loaded
     with one_thread():
-        read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in given.items()}
-    tried = {part: Tried.of(one.dataset, *read[part]) for part, one in given.items()}
-    sets = OpenSets(call, {part: one.dataset for part, one in given.items()}, tried)
-    return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in given.items()}}
+        read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in datasets.items()}
+    tried = {part: Tried.of(one.dataset, *read[part]) for part, one in datasets.items()}
+    sets = OpenSets(call, {part: one.dataset for part, one in datasets.items()}, tried)
+    return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in datasets.items()}}
 
 
 def _opened(
-    given: GivenSet, sets: OpenSets, part: str, items: Sequence[Item], labels: Sequence[Any], collated: bool
+    given_set: GivenSet, sets: OpenSets, part: str, items: Sequence[Item], labels: Sequence[Any], collated: bool
 ) -> tuple[Any, ...]:
-    where, dataset = f"{sets.name}: {part}", given.dataset
+    where, dataset = f"{sets.name}: {part}", given_set.dataset
     places, tried, rows = spaced(len(dataset)), items_digest(items), np.arange(len(dataset), dtype=np.int64)
     inputs: dict[str, TorchRows | TorchPieces] = {}
     for name, first in items[0].items():
@@ -68,7 +68,7 @@ def _opened(
         inputs[name] = TorchPieces(field, rows) if field.ragged else TorchRows(field, rows)
     x = inputs[""] if list(inputs) == [""] else Fields(inputs)
     y = labels_of(dataset, dict(zip(places, labels, strict=True)), where)
-    return (x, y) if given.clients is None else (x, y, given.clients)
+    return (x, y) if given_set.clients is None else (x, y, given_set.clients)
 
 
 def _tried(dataset: MapStyle, where: str) -> tuple[list[Item], list[Any]]:
@@ -124,7 +124,7 @@ def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
 
 
 def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
-    given = {
+    arguments = {
         "source": config.source,
         "data_dir": data_dir,
         "cache_dir": cache_dir,
@@ -132,7 +132,7 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
         # all clients to draw from, if `data.owners` restricts them
         "clients": config.owners.of if config.owners else config.clients,
     }
-    call = SourceCall(config.name, config.options, given)
+    call = SourceCall(config.name, config.options, arguments)
     loaded = call()
     if not isinstance(loaded, Dataset):
         opened = with_datasets_opened(loaded, call, collated=config.collate is not None)

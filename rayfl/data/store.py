@@ -179,10 +179,10 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     _check_no_empty_shard(train_shards, partition.name, config.server_share)
     held_out: dict[str, HeldOut] = {}
     if config.validation_share is not None or config.test_share is not None:
-        left, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
+        remaining, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
         held_out |= {name: HeldOut(*_gather(train, shards)) for name, shards in cut.items()}
-        made = None if made is None else made[left.rows]
-        train, train_shards = _gather(train, left)
+        made = None if made is None else made[remaining.rows]
+        train, train_shards = _gather(train, remaining)
     if dataset.class_numbers is not None:
         check_every_class_is_held(train.y[train_shards.rows], dataset.class_numbers)
     store = ShardStore(

@@ -73,18 +73,18 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
         )
     assert count is not None
     numbers = chosen_numbers(config, count, seed, dataset.name)
-    kept = {part: np.flatnonzero(np.isin(samples.y, numbers)) for part, samples in dataset.parts.items()}
-    for part, rows in kept.items():
+    rows_by_part = {part: np.flatnonzero(np.isin(samples.y, numbers)) for part, samples in dataset.parts.items()}
+    for part, rows in rows_by_part.items():
         if not len(rows):
             raise DataError(
                 f"data.classes: {part} of {dataset.name} has no samples of {_in_words(numbers)}; choose others"
             )
-    natural = dataset.natural and _clients_left(dataset.natural, kept["train"], kept["test"])
+    natural = dataset.natural and _clients_left(dataset.natural, rows_by_part["train"], rows_by_part["test"])
     if natural and not natural.names:
         raise DataError(
             f"data.classes: no client of {dataset.name} has training samples of {_in_words(numbers)}; choose others"
         )
-    parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in kept.items()}
+    parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in rows_by_part.items()}
     return replace(
         dataset,
         train=parts.pop("train"),
@@ -134,11 +134,11 @@ def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:
 def _clients_left(natural: NaturalClients, train: np.ndarray, test: np.ndarray) -> NaturalClients:
     """The natural clients with the kept rows, renumbered, and without clients that have no training samples."""
     shards = _kept(natural.train, train)
-    left = np.flatnonzero(shards.sizes)
+    clients = np.flatnonzero(shards.sizes)
     return NaturalClients(
-        tuple(natural.names[int(client)] for client in left),
-        shards.subset(left),
-        None if natural.test is None else _kept(natural.test, test).subset(left),
+        tuple(natural.names[int(client)] for client in clients),
+        shards.subset(clients),
+        None if natural.test is None else _kept(natural.test, test).subset(clients),
     )
 
 
@@ -168,12 +168,12 @@ def choose_owners(dataset: Dataset, config: Owners) -> Dataset:
     described = f"{dataset.name} has {available} natural clients"
     if config.of is not None and config.of > available:
         raise DataError(f"data.owners.of: {config.of}, but {described}; choose at most {available}")
-    found = np.sort(at_places(config, "owners", available, described))
-    left = NaturalClients(
-        tuple(natural.names[int(client)] for client in found),
-        natural.train.subset(found),
-        None if natural.test is None else natural.test.subset(found),
+    clients = np.sort(at_places(config, "owners", available, described))
+    owners = NaturalClients(
+        tuple(natural.names[int(client)] for client in clients),
+        natural.train.subset(clients),
+        None if natural.test is None else natural.test.subset(clients),
     )
     ranges = ", ".join(f"{start}-{stop - 1}" for start, stop in config.places)
     words = f"clients from places {ranges} of {available} natural clients"
-    return replace(dataset, natural=left, chosen=(*dataset.chosen, words))
+    return replace(dataset, natural=owners, chosen=(*dataset.chosen, words))

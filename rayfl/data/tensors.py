@@ -63,25 +63,25 @@ def build_collation(chosen: Named) -> Collation:
 
     def checked(inputs: list[Any]) -> Input:
         try:
-            found = collate(inputs)
+            collated = collate(inputs)
         except RayflError:
             raise
         except (Exception, SystemExit) as error:
             headline, _, traceback = report_as_theirs(error, what).partition("\n")
             raise ScenarioError(f"{headline}; {_EXPECTED}" + (f"\n{traceback}" if traceback else "")) from None
-        return _checked(found, len(inputs), what)
+        return _checked(collated, len(inputs), what)
 
     return checked
 
 
-def _checked(found: Any, number: int, what: str) -> Input:
-    tensors = found if isinstance(found, dict) and found else {"": found}
+def _checked(collated: Any, number: int, what: str) -> Input:
+    tensors = collated if isinstance(collated, dict) and collated else {"": collated}
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) or not isinstance(name, str):
             raise ScenarioError(f"{what} returned an object of type {type(tensor).__name__}; {_EXPECTED}")
         if not tensor.ndim or len(tensor) != number:
             raise ScenarioError(f"{what} returned a tensor {list(tensor.shape)} for {number} samples; {_EXPECTED}")
-    return found  # type: ignore[no-any-return]
+    return collated  # type: ignore[no-any-return]
 
 
 def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> torch.Tensor:
@@ -178,7 +178,7 @@ class SampleReader:
             slots = self._resident(rows)
             if slots is not None:
                 index = to_device(torch.from_numpy(slots), self._device)
-                return [kept.index_select(0, index) for kept in self._kept]
+                return [buffer.index_select(0, index) for buffer in self._kept]
         return [to_tensor(column, rows, self._device) for column in self._columns]
 
     def _collated(self, rows: np.ndarray | slice, collate: Collation) -> Input:
@@ -187,12 +187,12 @@ class SampleReader:
         parts = {name: part[rows] for name, part in named_parts(self._samples.x).items()}
         if self._by_name:
             samples = [dict(zip(parts, values, strict=True)) for values in zip(*parts.values(), strict=True)]
-            found = collate(samples)
+            collated = collate(samples)
         else:
-            found = collate(list(parts[""]))
-        if isinstance(found, dict):
-            return {name: to_device(tensor, self._device) for name, tensor in found.items()}
-        return to_device(found, self._device)
+            collated = collate(list(parts[""]))
+        if isinstance(collated, dict):
+            return {name: to_device(tensor, self._device) for name, tensor in collated.items()}
+        return to_device(collated, self._device)
 
     def _resident(self, rows: np.ndarray | slice) -> np.ndarray | None:
         """[n] int64: the slots of the rows on the device, after copying missing ones; None if they do not fit."""
@@ -206,8 +206,8 @@ class SampleReader:
             parts = [to_tensor(column, missing, self._device) for column in self._columns]
             if not self._used:
                 self._kept = [part.new_empty((self._capacity, *part.shape[1:])) for part in parts]
-            for kept, part in zip(self._kept, parts, strict=True):
-                kept[self._used : end] = part
+            for buffer, part in zip(self._kept, parts, strict=True):
+                buffer[self._used : end] = part
             self._slots[missing] = np.arange(self._used, end)
             self._used = end
         return self._slots[rows].copy()

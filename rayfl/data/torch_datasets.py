@@ -53,9 +53,9 @@ def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.nda
     except (Exception, SystemExit) as error:  # user code may raise anything
         raise DataError(report_as_theirs(error, f"{where}: item {row}")) from None
     if not (isinstance(item, tuple) and len(item) == 2):
-        found = f"a tuple of {len(item)}" if isinstance(item, tuple) else f"of type {type(item).__name__}"
+        described = f"a tuple of {len(item)}" if isinstance(item, tuple) else f"of type {type(item).__name__}"
         raise DataError(
-            f"{where}: item {row} is {found}; __getitem__ must return a pair (x, y), where x is a dictionary if "
+            f"{where}: item {row} is {described}; __getitem__ must return a pair (x, y), where x is a dictionary if "
             "inputs have names"
         )
     x, y = item
@@ -129,22 +129,22 @@ def given_sets(loaded: Any, what: str) -> dict[str, GivenSet]:
         if any(isinstance(one, Dataset) for one in several):
             raise DataError(f"{what}: returned a Dataset without a name; return {{'train': ..., 'test': ...}}")
         return {}
-    return {part: found for part, given in loaded.items() if (found := _given_set(given, f"{what}: {part}"))}
+    return {part: given_set for part, entry in loaded.items() if (given_set := _given_set(entry, f"{what}: {part}"))}
 
 
-def _given_set(given: Any, where: str) -> GivenSet | None:
-    if isinstance(given, list | tuple) and all(isinstance(one, Dataset) for one in given):
-        given = dict(enumerate(given))
-    match given:
+def _given_set(entry: Any, where: str) -> GivenSet | None:
+    if isinstance(entry, list | tuple) and all(isinstance(one, Dataset) for one in entry):
+        entry = dict(enumerate(entry))
+    match entry:
         case Dataset():
-            return GivenSet(_checked(given, where))
+            return GivenSet(_checked(entry, where))
         case (Dataset() as dataset, clients):
             return GivenSet(_checked(dataset, where), clients)
-        case Mapping() if given and all(isinstance(one, Dataset) for one in given.values()):
-            parts = [_checked(one, f"{where}['{client}']", may_be_empty=True) for client, one in given.items()]
+        case Mapping() if entry and all(isinstance(one, Dataset) for one in entry.values()):
+            parts = [_checked(one, f"{where}['{client}']", may_be_empty=True) for client, one in entry.items()]
             ends = np.cumsum([len(part) for part in parts])
             rows = np.split(np.arange(ends[-1]), ends[:-1])
-            return GivenSet(_checked(ConcatDataset(given.values()), where), dict(zip(given, rows, strict=True)))
+            return GivenSet(_checked(ConcatDataset(entry.values()), where), dict(zip(entry, rows, strict=True)))
     return None
 
 
@@ -200,8 +200,8 @@ def held_labels(dataset: Any) -> np.ndarray | None:
             return None if inner is None else inner[np.asarray(dataset.indices, np.int64)]
         case ConcatDataset():
             parts = [held_labels(part) for part in dataset.datasets]
-            found = [part for part in parts if part is not None]
-            return np.concatenate(found) if len(found) == len(parts) else None
+            known = [part for part in parts if part is not None]
+            return np.concatenate(known) if len(known) == len(parts) else None
     if getattr(dataset, "target_transform", None) is not None:
         return None
     for name in ATTRIBUTES:
@@ -214,6 +214,6 @@ def held_labels(dataset: Any) -> np.ndarray | None:
 def _together(labels: list[Any], where: str) -> np.ndarray:
     shapes = {np.shape(label) for label in labels}
     if len(shapes) > 1:
-        found = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
-        raise DataError(f"{where}: labels differ in shape ({found}); all must have the same shape")
+        described = " and ".join(str(list(shape)) for shape in sorted(shapes)[:2])
+        raise DataError(f"{where}: labels differ in shape ({described}); all must have the same shape")
     return np.asarray(labels)

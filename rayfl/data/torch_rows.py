@@ -123,9 +123,9 @@ class OpenSets:
         if self._last is not None and self._last[0] == asked:
             return self._last[1]
         dataset = self._dataset(part)
-        found = [read_item(dataset, row, f"{self.name}: {part}")[0] for row in rows.tolist()]
-        self._last = (asked, found) if found and len(found[0]) > 1 else None
-        return found
+        inputs = [read_item(dataset, row, f"{self.name}: {part}")[0] for row in rows.tolist()]
+        self._last = (asked, inputs) if inputs and len(inputs[0]) > 1 else None
+        return inputs
 
     def open(self) -> None:
         """Repeats the call of the source, unless this process has its Datasets already.
@@ -135,23 +135,23 @@ class OpenSets:
         """
         if self._datasets:
             return
-        found = {name: given.dataset for name, given in given_sets(self._call(), self.name).items()}
+        datasets = {name: given_set.dataset for name, given_set in given_sets(self._call(), self.name).items()}
         for name, size in self._sizes.items():
-            here = len(found[name]) if name in found else 0
+            here = len(datasets[name]) if name in datasets else 0
             if here != size:
                 raise DataError(
                     f"{self.name}: {name} has {here} items here, but {size} where the run started; make it "
                     "read the same data on every machine"
                 )
         for name, tried in self._tried.items():
-            if not tried.matches(self._tried_here(found[name], name)):
+            if not tried.matches(self._tried_here(datasets[name], name)):
                 raise DataError(
                     f"{self.name}: {name} has other items or labels here than where the run started; every worker "
                     "process calls the source again, so make it return the same data each time: seed the generators "
                     "that it draws from (the parameter `seed` gets the seed of the data), and sort the files that it "
                     "lists"
                 )
-        self._datasets = found
+        self._datasets = datasets
 
     def _tried_here(self, dataset: MapStyle, part: str) -> Tried:
         with one_thread():
@@ -255,10 +255,10 @@ class TorchRows:
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Reads some rows: [rows, ...]."""
         wanted = self.rows[rows]
-        found = np.empty((len(wanted), *self.field.shape), self.dtype)
+        values = np.empty((len(wanted), *self.field.shape), self.dtype)
         for place, value in enumerate(self.field.read(wanted)):
-            found[place] = value
-        return found
+            values[place] = value
+        return values
 
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""

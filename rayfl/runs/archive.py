@@ -175,21 +175,21 @@ class RunArchive:
             EarlierFormatError: It does not have the run's place in a grid, which earlier versions did not record.
         """
         path = self.path / ENVIRONMENT_FILE
-        found = read_json_object(path, ResourceError)
+        content = read_json_object(path, ResourceError)
         with self._reading_environment():
-            if "place" not in found:
+            if "place" not in content:
                 raise EarlierFormatError(
-                    f"'{self.where}': rayfl {found['packages']['rayfl']} wrote these records in an earlier format, "
+                    f"'{self.where}': rayfl {content['packages']['rayfl']} wrote these records in an earlier format, "
                     f"which this rayfl {__version__} does not read: use that one, or run the scenario again"
                 )
             for key, kind in _SHAPES.items():
                 table, _, last = key.rpartition(".")
-                values = found.get(table, {}) if table else found
+                values = content.get(table, {}) if table else content
                 if last in values and not isinstance(values[last], kind):
                     raise TypeError(f"{key} is {values[last]!r}")
                 if kind is list and not all(isinstance(item, dict) for item in values.get(last, ())):
                     raise TypeError(f"{key} holds other values than tables")
-        return found
+        return content
 
     def check_format(self) -> None:
         """Checks that the records are of no earlier format; a damaged environment.json does not tell.
@@ -280,9 +280,9 @@ class RunArchive:
         ends = {round: self.path / name for round, name in zip(lasts, names, strict=True)}
         if self.status:
             ends[self.status["committed_rounds"]] = self.model
-        found = {round: file for round, file in ends.items() if round and file.is_file()}
+        existing = {round: file for round, file in ends.items() if round and file.is_file()}
         regular = {int(file.stem.removeprefix("round_")): file for file in (self.path / MODELS).glob("round_*")}
-        return dict(sorted({**found, **regular}.items()))
+        return dict(sorted({**existing, **regular}.items()))
 
     @contextmanager
     def _reading_environment(self) -> Iterator[None]:

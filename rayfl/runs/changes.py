@@ -25,13 +25,13 @@ SHOWN = 8
 """The most differences that a message lists."""
 
 
-def check_something_left(folder: Path, scenario: Scenario, given: Given, where: str) -> None:
+def check_something_left(folder: Path, scenario: Scenario, callbacks: Given, where: str) -> None:
     """Checks that a run that is to be resumed has not already ended as the given scenario would.
 
     Args:
         folder: The run's folder.
         scenario: The scenario to continue with, as loaded.
-        given: The callbacks that the program passes in.
+        callbacks: The callbacks that the program passes in.
         where: The run's location, for messages.
 
     Raises:
@@ -48,7 +48,7 @@ def check_something_left(folder: Path, scenario: Scenario, given: Given, where: 
     stopped = status.get("stopped")
     if not stopped:
         state = "has finished"
-    elif given or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
+    elif callbacks or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
         return
     else:
         state = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
@@ -123,9 +123,9 @@ def _ended_as(folder: Path, rounds: object) -> Scenario:
     """
     for checkpoint in Checkpoints(folder, 1).newest_first():
         if isinstance(checkpoint, StoredCheckpoint):
-            found = _scenario_in(folder, checkpoint.records)
-            if rounds in (None, sum(_lengths(found))):
-                return found
+            scenario = _scenario_in(folder, checkpoint.records)
+            if rounds in (None, sum(_lengths(scenario))):
+                return scenario
             break
     return resolve(RunArchive(folder).scenario)
 

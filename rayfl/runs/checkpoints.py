@@ -87,16 +87,16 @@ class Checkpoints:
             self._folder.mkdir(parents=True, exist_ok=True)
             with atomic_write(path) as temporary:
                 temporary.write_text(json.dumps(manifest), encoding="utf-8")
-            kept = self._drop_old()
+            referenced = self._drop_old()
             self._remove_unfinished(path.stat().st_mtime)
         except OSError as error:
             raise ResourceError(f"cannot write the checkpoint '{path}': {error.strerror or error}") from None
         if self._mirror:
             self._mirror.publish()
         try:
-            if kept is not None:
+            if referenced is not None:
                 # not all states without a manifest: a snapshot that is being written may already have some
-                self.store.remove(self._dropped - kept)
+                self.store.remove(self._dropped - referenced)
                 self._dropped.clear()
         except ResourceError as error:
             return error
@@ -153,12 +153,12 @@ class Checkpoints:
             The states that the remaining manifests name. None if one of these cannot be read; then nothing is removed.
         """
         manifests = self._manifests()
-        kept = _named(manifests[-self._keep :])
-        if kept is not None:
+        referenced = _named(manifests[-self._keep :])
+        if referenced is not None:
             for path in manifests[: -self._keep]:
                 self._dropped |= _named([path]) or set()
                 path.unlink()
-        return kept
+        return referenced
 
     def _remove_unfinished(self, now: float) -> None:
         """Removes temporary files of killed writers; hosts may be writing the next snapshot already.

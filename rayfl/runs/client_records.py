@@ -67,13 +67,13 @@ class ClientRecords:
         for name in self._kinds:
             self._schema = self._schema.append(pa.field(name, pa.float64()))
         before = [self._part(name) for name in state["parts"]]
-        for left in self._path.parent.glob(f".{self._path.name}.*"):
-            if left not in before:  # a run that was killed wrote it later
-                left.unlink()
+        for file in self._path.parent.glob(f".{self._path.name}.*"):
+            if file not in before:  # a run that was killed wrote it later
+                file.unlink()
         if all(part.exists() for part in before):
-            if (found := sum(_rows_of(part) for part in before)) != self._added:
+            if (rows := sum(_rows_of(part) for part in before)) != self._added:
                 raise CheckpointError(
-                    f"the parts of '{self._path}' have {found} of the {self._added} rows that the run had written"
+                    f"the parts of '{self._path}' have {rows} of the {self._added} rows that the run had written"
                 )
             self._parts = before
         elif self._path.exists():
@@ -188,14 +188,14 @@ class ClientRecords:
 
     def _take_rows(self, part: Path) -> None:
         """Copies the rows of the completed file, except those added after the state was taken."""
-        left = self._added
+        remaining = self._added
         with pq.ParquetFile(self._path) as file, pq.ParquetWriter(part, self._schema) as writer:
             for number in range(file.num_row_groups):
-                group = file.read_row_group(number).select(self._schema.names).slice(0, left)
+                group = file.read_row_group(number).select(self._schema.names).slice(0, remaining)
                 writer.write_table(group)
-                left -= len(group)
-        if left:
-            raise CheckpointError(f"'{self._path}' lacks {left} of {self._added} rows that the run had written")
+                remaining -= len(group)
+        if remaining:
+            raise CheckpointError(f"'{self._path}' lacks {remaining} of {self._added} rows that the run had written")
 
     def _put_together(self, path: Path) -> None:
         if len(self._parts) == 1:

@@ -56,28 +56,28 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
     For an installed package, its version replaces the digest. Objects defined in a notebook have no file, and never get
     the same digest twice.
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     tables = [scenario.model_dump(mode="json") for scenario in scenarios]
     waiting = [name.partition(":")[0] for name in import_paths(tables)]
     while waiting:
         name = waiting.pop()
         package = name.partition(".")[0]
-        if name in found or package == "rayfl" or (package in sys.stdlib_module_names and name != "__main__"):
+        if name in digests or package == "rayfl" or (package in sys.stdlib_module_names and name != "__main__"):
             continue
         origin = _origin(name)
         if origin is None:
             continue
         if _is_installed(origin):
             for distribution in _distributions().get(package, []):
-                found[package] = f"{distribution} {_version_of_code(distribution)}"
+                digests[package] = f"{distribution} {_version_of_code(distribution)}"
         elif not origin.is_file():
-            found[name] = uuid.uuid4().hex
+            digests[name] = uuid.uuid4().hex
         else:
             source = origin.read_bytes()
-            found[name] = hashlib.sha256(source).hexdigest()
+            digests[name] = hashlib.sha256(source).hexdigest()
             if origin.suffix == ".py":
                 waiting += _imported(source, name, origin.name == "__init__.py")
-    return dict(sorted(found.items()))
+    return dict(sorted(digests.items()))
 
 
 def _origin(module: str) -> Path | None:
@@ -160,7 +160,8 @@ def describe_environment(
         "hosts": [dict(host) for host in hosts],
         "driver": {"node": platform.node(), "platform": platform.platform(), "cpus": os.cpu_count()},
         "python": platform.python_version(),
-        "packages": {"rayfl": rayfl.__version__} | {name: found for name in PACKAGES if (found := _version(name))},
+        "packages": {"rayfl": rayfl.__version__}
+        | {name: installed for name in PACKAGES if (installed := _version(name))},
         "numerics": run_plan.scenario.numerics.model_dump(mode="json"),
         "data": {
             "name": store.name,

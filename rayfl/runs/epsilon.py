@@ -238,7 +238,7 @@ class SamplePrivacy:
         bounds = self._epsilons.bounds()
         finite = bounds[np.isfinite(bounds)]
         counts, edges = np.histogram(finite, bins=BINS, range=(0, float(finite.max(initial=0)) or 1))
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "maximum": json_number(self._epsilons.maximum()),
             "median": json_number(self._epsilons.median()),
             "maximum_by_rdp": json_number(float(bounds.max())),
@@ -250,30 +250,30 @@ class SamplePrivacy:
             },
         }
         if self._accountant_of_clients:
-            found["accountant_of_clients_parquet"] = self._accountant_of_clients
+            record["accountant_of_clients_parquet"] = self._accountant_of_clients
         server = self._epsilons.server()
         if server is not None and self._discarded:
-            return found | {
+            return record | {
                 "server_samples": "unknown: the ledger, which counts repeated rounds, covers clients' samples only"
             }
-        return found if server is None else found | {"server_samples": json_number(server)}
+        return record if server is None else record | {"server_samples": json_number(server)}
 
 
 def _described_phase(plan: PhasePlan, planned: float | None) -> dict[str, Any]:
     noise, dp = plan.noise, dp_of(plan)
     assert noise is not None
-    found: dict[str, Any] = {"name": plan.phase.name, "max_grad_norm": json_number(dp.max_grad_norm)}
+    record: dict[str, Any] = {"name": plan.phase.name, "max_grad_norm": json_number(dp.max_grad_norm)}
     if isinstance(noise, np.ndarray):
-        found |= {"noise_multiplier": {"least": float(noise.min()), "largest": float(noise.max())}}
-        found |= {"noise_multiplier_of_client": [float(value) for value in noise]}
+        record |= {"noise_multiplier": {"least": float(noise.min()), "largest": float(noise.max())}}
+        record |= {"noise_multiplier_of_client": [float(value) for value in noise]}
     else:
-        found |= {"noise_multiplier": float(noise)}
+        record |= {"noise_multiplier": float(noise)}
     limits = {"target_epsilon": dp.target_epsilon, "max_epsilon": dp.max_epsilon}
-    found |= {name: value for name, value in limits.items() if value is not None}
+    record |= {name: value for name, value in limits.items() if value is not None}
     if dp.max_epsilon is not None:
-        found["when_spent"] = dp.when_spent
+        record["when_spent"] = dp.when_spent
     planned_epsilon = NOT_COVERED if planned is None else json_number(planned)
-    return found | {"secure": dp.secure, "sampling": dp.sampling, "planned_epsilon": planned_epsilon}
+    return record | {"secure": dp.secure, "sampling": dp.sampling, "planned_epsilon": planned_epsilon}
 
 
 def _named_clients(clients: Sequence[int]) -> dict[str, Any]:

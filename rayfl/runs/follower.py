@@ -63,18 +63,18 @@ class Follower:
         Raises:
             RayflError: A callback raised, or its state is not plain data; names it.
         """
-        kept = []
+        states = []
         for callback in self._callbacks:
             state = _called(callback, "state")
             try:
                 check_plain(state)
-                kept.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
+                states.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
             except ValueError as error:
                 raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None
         return {
             "round": self._run.round and plain_round(self._run.round),
             "unevaluated": [plain_round(done) for done in self._unevaluated.values()],
-            "callbacks": kept,
+            "callbacks": states,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -88,14 +88,14 @@ class Follower:
             latest = self._run.round = round_from(state["round"])
             self._unevaluated[latest.round] = latest  # it may have been the last one, and its evaluation is to come
         waiting = list(self._callbacks)
-        for kept in state["callbacks"]:
-            callback = next((callback for callback in waiting if _name(callback) == kept["callback"]), None)
+        for stored in state["callbacks"]:
+            callback = next((callback for callback in waiting if _name(callback) == stored["callback"]), None)
             if callback is not None:
                 waiting.remove(callback)
-                _called(callback, "load_state", kept["state"])
-            elif kept["state"]:
+                _called(callback, "load_state", stored["state"])
+            elif stored["state"]:
                 raise RayflError(
-                    f"callback '{kept['callback']}' has followed this run so far and stored a state, but is missing: "
+                    f"callback '{stored['callback']}' has followed this run so far and stored a state, but is missing: "
                     "name it again"
                 )
 

@@ -48,11 +48,11 @@ def find_source(
     if scenario is None:
         return given(start)
     digest = _digest(scenario, prepared)
-    kept, where = folder / f"{scenario.name}-{digest[:16]}", f"start.scenario '{start.scenario}'"
-    status = readable_status(kept)
+    run_folder, where = folder / f"{scenario.name}-{digest[:16]}", f"start.scenario '{start.scenario}'"
+    status = readable_status(run_folder)
     if status is None or status["status"] != "finished":
         _transfer(start, prepared.plan(scenario)[1].state_dict(), model, where)
-    source = run_once(scenario, digest, kept, lambda how: run(scenario, kept, how), say)
+    source = run_once(scenario, digest, run_folder, lambda how: run(scenario, run_folder, how), say)
     _transfer(start, source.state, model, where)
     return source
 

@@ -174,20 +174,20 @@ def _launch_held(
         keep = launch.options.centralise == "keep_momentum"
         counterpart = centralised(run_plan.scenario, run_plan.result.population.sizes, keep)
         run_plan, model = prepared.plan(counterpart)
-    named, given = build_callbacks(run_plan.scenario), checked(launch.options.callbacks, run_plan.scenario)
-    if all(type(callback).__module__.startswith("rayfl.") for callback in given):  # others may log any column
+    named, passed = build_callbacks(run_plan.scenario), checked(launch.options.callbacks, run_plan.scenario)
+    if all(type(callback).__module__.startswith("rayfl.") for callback in passed):  # others may log any column
         check_ranking_metrics(named, run_plan.scenario, run_plan.result.store, "callbacks.{}")
-        check_ranking_metrics(given, run_plan.scenario, run_plan.result.store, "callbacks[{}]")
+        check_ranking_metrics(passed, run_plan.scenario, run_plan.result.store, "callbacks[{}]")
     for index, callback in enumerate(named):
         check_decisions(callback, run_plan, f"callbacks.{index}")
-    for index, callback in enumerate(given):
+    for index, callback in enumerate(passed):
         check_decisions(callback, run_plan, f"callbacks[{index}]")
     if run_plan.scenario.start:
         run_plan = _started(run_plan, model, launch, console, prepared)
     if launch.for_itself:
         prepared.keep_data_of(run_plan.scenario)
     del prepared  # frees what only the start needed
-    callbacks = [*named, *given]
+    callbacks = [*named, *passed]
     if launch.for_itself:
         callbacks += _of_trial(run_plan.scenario)
     run_plan = replace(run_plan, settles=any(callback.settles for callback in callbacks))
@@ -261,13 +261,13 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
     assert start is not None
     first = first_model(run_plan, model)
 
-    def run_first(before: Scenario, kept: Path, how: How) -> None:
+    def run_first(before: Scenario, run_folder: Path, how: How) -> None:
         does = "runs first" if how == "begin" else "resumes first"
         console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
         # its overrides come from this scenario
         folders = dict.fromkeys((*before.module_folders, *run_plan.scenario.module_folders))
         before = before.model_copy(update={"module_folders": tuple(folders)})
-        where = {"begin": None, "resume": None, how: kept}
+        where = {"begin": None, "resume": None, how: run_folder}
         options = replace(
             launch.options,
             folder=where["begin"],

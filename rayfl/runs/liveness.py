@@ -32,12 +32,12 @@ def this_process() -> dict[str, Any]:
 
 
 def _kernel() -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     with suppress(OSError):
-        found["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        facts["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     with suppress(OSError):
-        found["pids"] = Path("/proc/self/ns/pid").stat().st_ino
-    return found
+        facts["pids"] = Path("/proc/self/ns/pid").stat().st_ino
+    return facts
 
 
 class Heartbeat:
@@ -91,8 +91,8 @@ def is_gone(process: Mapping[str, Any], beats: Path, silent_s: float = STATUS_SI
     """
     if not is_elsewhere(process):
         try:
-            found = psutil.Process(process["pid"])
-            zombie, began = bool(found.status() == psutil.STATUS_ZOMBIE), float(found.create_time())
+            current = psutil.Process(process["pid"])
+            zombie, began = bool(current.status() == psutil.STATUS_ZOMBIE), float(current.create_time())
         except psutil.NoSuchProcess:
             return True
         if zombie or abs(began - process["began"]) < _CLOCK_MAY_SHIFT_S:

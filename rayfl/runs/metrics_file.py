@@ -57,14 +57,14 @@ class MetricsFile:
             CheckpointError: There are fewer, or one of them is damaged.
         """
         text = self._path.read_bytes()
-        kept = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)[:lines]
-        if len(kept) < lines:
+        first_lines = text[: text.rfind(b"\n") + 1].splitlines(keepends=True)[:lines]
+        if len(first_lines) < lines:
             raise CheckpointError(f"'{self._path}' has fewer than the {lines} lines that the run had written")
-        for number, line in enumerate(kept, start=1):
+        for number, line in enumerate(first_lines, start=1):
             with reading(f"'{self._path}': line {number}", "as a JSON object", CheckpointError):
                 dict(json.loads(line))
         self._file.close()
-        self._replace(b"".join(kept))
+        self._replace(b"".join(first_lines))
 
     def is_gone(self) -> bool:
         """Whether the file or its folder was removed."""
@@ -106,10 +106,10 @@ class MetricsFile:
             raise FileNotFoundError(None, "it was removed while the run was writing to it", str(self._path))
         self._file.truncate(self._size)  # a full disk may have left half a line
         self._file.seek(self._size)
-        left: Any = memoryview(b"".join(self._waiting))
-        size = self._size + len(left)
-        while left:
-            left = left[self._file.write(left) :]
+        unwritten: Any = memoryview(b"".join(self._waiting))
+        size = self._size + len(unwritten)
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) :]
         self._size = size
         self._waiting.clear()
 

@@ -119,14 +119,14 @@ def _data_key(scenario: Scenario) -> str:
     return json.dumps([scenario.data.model_dump(mode="json"), scenario.data_seed], sort_keys=True)
 
 
-def _latest(kept: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
+def _latest(cache: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
     """Returns what is kept under a key, or makes it; drops what has not been used for longest."""
-    if key not in kept:
-        kept[key] = make()
-    kept.move_to_end(key)
-    if len(kept) > KEPT:
-        kept.popitem(last=False)
-    return kept[key]
+    if key not in cache:
+        cache[key] = make()
+    cache.move_to_end(key)
+    if len(cache) > KEPT:
+        cache.popitem(last=False)
+    return cache[key]
 
 
 def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
@@ -197,12 +197,12 @@ def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[
     workloads, models = [], []
     for phase in scenario.phases:
         what = scenario.task_of(phase), scenario.model_of(phase), scenario.evaluation_of(phase)
-        found = next(((workload, model) for key, workload, model in shared if key == what), None)
-        if found is None:
-            found = _workload(scenario, phase, store)
-            shared.append((what, *found))
-        workloads.append(found[0])
-        models.append(found[1])
+        built = next(((workload, model) for key, workload, model in shared if key == what), None)
+        if built is None:
+            built = _workload(scenario, phase, store)
+            shared.append((what, *built))
+        workloads.append(built[0])
+        models.append(built[1])
     return workloads, models
 
 

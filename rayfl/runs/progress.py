@@ -71,8 +71,8 @@ class Pace:
             return "– client updates/s"
         per_round = (now - since) / (len(self._marks) - 1)
         rate = (updates - updates_before) / (now - since)
-        left = f", {duration(rounds_left * per_round)} left" if rounds_left else ""
-        return f"{rate:.3g} client updates/s{left}"
+        time_left = f", {duration(rounds_left * per_round)} left" if rounds_left else ""
+        return f"{rate:.3g} client updates/s{time_left}"
 
 
 class Progress:

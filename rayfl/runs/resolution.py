@@ -90,9 +90,9 @@ def _resolved(part: Any, path: Sequence[str], choice: Choice, where: str = "") -
     if key == "*":
         names = [item.name if isinstance(item, BasePhase) else index for index, item in enumerate(part)]
         return tuple(_resolved(item, inner, choice, f"{where}.{name}") for name, item in zip(names, part, strict=True))
-    if key not in type(part).model_fields or (found := getattr(part, key)) is None:
+    if key not in type(part).model_fields or (value := getattr(part, key)) is None:
         return part
-    return part.model_copy(update={key: _resolved(found, inner, choice, f"{where}.{key}" if where else key)})
+    return part.model_copy(update={key: _resolved(value, inner, choice, f"{where}.{key}" if where else key)})
 
 
 def _scored_as_trained(scenario: Scenario) -> Evaluation:

@@ -102,10 +102,10 @@ def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | N
     status = readable_status(folder, lambda damage: warn(f"{damage}; the run is resumed without it"))
     if status is not None and status["status"] in UNDER_WAY:
         raise ResourceError(f"the run in '{where}' is still active: resume it after it has ended")
-    found = Checkpoints(folder, run_plan.scenario.checkpoint.keep, mirror)
+    saved = Checkpoints(folder, run_plan.scenario.checkpoint.keep, mirror)
     readable: list[StoredCheckpoint] = []
     damaged: list[ResourceError] = []
-    for checkpoint in found.newest_first() if run_plan.scenario.repeatable else found.newest_whole():
+    for checkpoint in saved.newest_first() if run_plan.scenario.repeatable else saved.newest_whole():
         if isinstance(checkpoint, StoredCheckpoint):
             readable.append(checkpoint)
         else:
@@ -128,11 +128,11 @@ def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | N
         console.print(Text(f"'{where}' has no checkpoint: the run starts over"), soft_wrap=True)
         OldRecords(folder).set_aside()
     try:
-        found.sweep()
+        saved.sweep()
     except ResourceError as error:
         warn(f"unused checkpoint files could not be removed: {error}")
     records = Records(folder, reopened=True) if readable else Records.within(folder)
-    return Reopened(where, records, found.store, readable, ledger, console)
+    return Reopened(where, records, saved.store, readable, ledger, console)
 
 
 How = Literal["begin", "resume"]

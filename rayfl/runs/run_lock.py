@@ -125,12 +125,12 @@ def _read(file: IO[str]) -> dict[str, Any] | None:
     """The holder; None if there is none, if a crash damaged the file, or if the folder is a copy of the holder's."""
     file.seek(0)
     try:
-        found = json.loads(file.read())
-        holder = {**found, "host": str(found["host"]), "pid": int(found["pid"]), "began": float(found["began"])}
+        content = json.loads(file.read())
+        holder = {**content, "host": str(content["host"]), "pid": int(content["pid"]), "began": float(content["began"])}
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     inode = os.fstat(file.fileno()).st_ino
-    return holder if is_elsewhere(holder) or found.get("inode", inode) == inode else None
+    return holder if is_elsewhere(holder) or content.get("inode", inode) == inode else None
 
 
 def _held(holder: dict[str, Any], where: object) -> HeldError:

@@ -146,16 +146,16 @@ class Session:
     def _launch(
         self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None, prepared: Prepared | None = None
     ) -> Result:
-        kept = self._cluster()
-        if kept and loaded.start is None:  # a start that must run first may wait for other programs
-            kept.connect_early(options.address, loaded.resources.dashboard)
+        cluster = self._cluster()
+        if cluster and loaded.start is None:  # a start that must run first may wait for other programs
+            cluster.connect_early(options.address, loaded.resources.dashboard)
         # loading PyTorch takes about as long as Ray takes to start in the meantime
         from rayfl.runs.launch import Launch, launch_run
 
         data, starts = data_folder(options.data_dir).absolute(), options.starts or cache_folder() / "starts"
-        given = tuple(options.callbacks) if isinstance(options.callbacks, list | tuple) else options.callbacks
-        options = replace(options, data_dir=data, starts=starts, callbacks=given)
-        return launch_run(loaded, Launch(options, kept=kept, mirror=mirror), self._console, prepared)
+        callbacks = tuple(options.callbacks) if isinstance(options.callbacks, list | tuple) else options.callbacks
+        options = replace(options, data_dir=data, starts=starts, callbacks=callbacks)
+        return launch_run(loaded, Launch(options, kept=cluster, mirror=mirror), self._console, prepared)
 
     def _cluster(self) -> KeptCluster | None:
         if self._options.backend == "inline":

@@ -30,7 +30,7 @@ def scenario_to_start_from(start: Start) -> Scenario | None:
     Raises:
         ScenarioError: The scenario is invalid or starts from itself.
     """
-    return next((found.scenario for found in list(starts_of(start))), None)
+    return next((link.scenario for link in list(starts_of(start))), None)
 
 
 def starts_of(start: Start | None) -> Iterator[Starting]:

@@ -108,9 +108,9 @@ def from_run(folder: Path, place: str | None = None) -> Source:
             f"{'a copy of ' if place else ''}start.file = '{place or folder}/{MODEL}'"
         )
     archive.check_format()
-    found = from_file(archive.model)
-    origin = {"kind": "run", "path": place or str(folder.absolute()), "sha256": found.origin["sha256"]}
-    return Source(found.state, origin, where)
+    source = from_file(archive.model)
+    origin = {"kind": "run", "path": place or str(folder.absolute()), "sha256": source.origin["sha256"]}
+    return Source(source.state, origin, where)
 
 
 def from_library(name: str) -> Source:
@@ -127,21 +127,21 @@ def from_library(name: str) -> Source:
     from torchvision.models import get_weight
 
     try:
-        found = get_weight(weights)
+        published = get_weight(weights)
     except ValueError as error:
         raise ScenarioError(f"{where}: {error}") from None
     try:
-        state = found.get_state_dict(progress=False, check_hash=True)
+        state = published.get_state_dict(progress=False, check_hash=True)
     except Exception as error:  # torch.hub passes on errors of urllib, the file system and the hash check
         cause = " ".join(str(error).split())
-        raise DataError(f"{where}: cannot be loaded from {found.url} ({type(error).__name__}: {cause})") from None
-    return Source(state, {"kind": "weights", "name": name, "url": found.url}, where)
+        raise DataError(f"{where}: cannot be loaded from {published.url} ({type(error).__name__}: {cause})") from None
+    return Source(state, {"kind": "weights", "name": name, "url": published.url}, where)
 
 
 def origin_digest(origin: Mapping[str, Any]) -> str:
     """A digest of the origin of weights; their path does not count."""
-    kept = {name: value for name, value in origin.items() if name != "path"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    identity = {name: value for name, value in origin.items() if name != "path"}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def run_once(
@@ -172,9 +172,9 @@ def run_once(
             )
         if status is None or status["status"] != "finished":
             run_in_place(folder, True, run, lambda: move_aside(folder), say)
-    found, data = from_run(folder), RunArchive(folder).data_digests
-    origin = {**found.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": data}
-    return Source(found.state, origin, f"start.scenario '{scenario.name}'")
+    source, data = from_run(folder), RunArchive(folder).data_digests
+    origin = {**source.origin, "kind": "scenario", "name": scenario.name, "digest": digest, "data": data}
+    return Source(source.state, origin, f"start.scenario '{scenario.name}'")
 
 
 @contextmanager

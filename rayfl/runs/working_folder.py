@@ -105,17 +105,17 @@ class Mirror:
             False if a file was removed meanwhile, so that the files found may be inconsistent; otherwise True.
         """
         self._check_folder()
-        found = self._versions()
-        for name in sorted(found, key=_comes_last):
-            if self._published.get(name) == found[name]:
+        versions = self._versions()
+        for name in sorted(versions, key=_comes_last):
+            if self._published.get(name) == versions[name]:
                 continue
             try:
                 with (self._folder / name).open("rb") as content:
                     self.remote.write(name, content)
             except FileNotFoundError:
                 return False
-            self._published[name] = found[name]
-        gone = self._published.keys() - found.keys()
+            self._published[name] = versions[name]
+        gone = self._published.keys() - versions.keys()
         self.remote.remove(gone)
         for name in gone:
             del self._published[name]
@@ -132,7 +132,7 @@ class Mirror:
 
     def _versions(self) -> dict[str, _Version]:
         """Modification time and size of every file to publish, which identify its version."""
-        found = {}
+        versions = {}
         for path in self._folder.rglob("*"):
             name = path.relative_to(self._folder)
             temporary = name.name.startswith(".") and not name.match(CLIENT_PARTS)
@@ -142,8 +142,8 @@ class Mirror:
                 stat = path.stat()
             except FileNotFoundError:
                 continue
-            found[name.as_posix()] = stat.st_mtime_ns, stat.st_size
-        return found
+            versions[name.as_posix()] = stat.st_mtime_ns, stat.st_size
+        return versions
 
     def _keep_up(self) -> None:
         pause_s = PUBLISHED_EVERY_S

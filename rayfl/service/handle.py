@@ -126,9 +126,9 @@ class Handle:
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            left = ASKS_EVERY_S if deadline is None else min(ASKS_EVERY_S, deadline - time.monotonic())
+            wait_s = ASKS_EVERY_S if deadline is None else min(ASKS_EVERY_S, deadline - time.monotonic())
             try:
-                ray.get(self._actor.ended.remote(max(left, 0.0)))
+                ray.get(self._actor.ended.remote(max(wait_s, 0.0)))
             except ActorUnavailableError:  # temporary
                 continue
             except RayActorError:

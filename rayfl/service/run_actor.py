@@ -107,11 +107,11 @@ class RunActor:
         from rayfl.runs.launch import Launch, launch_run
         from rayfl.runs.run_lock import HeldError
 
-        given, folder = self._submission, self._submission.folder
+        submission, folder = self._submission, self._submission.folder
         try:
-            options = replace(given.options, folder=folder, callbacks=[*given.options.callbacks, self._watch])
+            options = replace(submission.options, folder=folder, callbacks=[*submission.options.callbacks, self._watch])
             launch = Launch(options, request=self._request)
-            launch_run(given.scenario, launch, console)
+            launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
@@ -119,7 +119,7 @@ class RunActor:
                 return  # the folder's records are those of another run
             status = readable_status(folder)
             if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
-                rounds = sum(phase.rounds for phase in given.scenario.phases)
+                rounds = sum(phase.rounds for phase in submission.scenario.phases)
                 Status(folder, rounds).ended_early(error)
 
 

@@ -135,8 +135,8 @@ def submit_with(
     )  # fmt: skip
     try:
         starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
-        given = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
-        actor = detached.remote(Submission(resolved, own, given, main_objects))
+        remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
+        actor = detached.remote(Submission(resolved, own, remote_options, main_objects))
     except ValueError:
         if options.folder is None:
             own.rmdir()

@@ -60,11 +60,11 @@ def summary(values: Mapping[Key, float]) -> Summary | None:
     """Mean and deviation over tasks, each averaged over its seeds, or over seeds without tasks; None without values."""
     if not values:
         return None
-    found = [statistics.fmean(seeds) for seeds in repetitions(values)]
+    means = [statistics.fmean(seeds) for seeds in repetitions(values)]
     deviation = None
-    if len(found) > 1:
-        deviation = statistics.stdev(found) if all(map(math.isfinite, found)) else math.nan
-    return Summary(statistics.fmean(found), deviation, len(found))
+    if len(means) > 1:
+        deviation = statistics.stdev(means) if all(map(math.isfinite, means)) else math.nan
+    return Summary(statistics.fmean(means), deviation, len(means))
 
 
 def paired_difference(values: Mapping[Key, float], others: Mapping[Key, float]) -> Summary | None:

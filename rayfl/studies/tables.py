@@ -29,17 +29,17 @@ class Numbers(NamedTuple):
         """A number; with `+` as `sign`, one that is not negative has a sign too."""
         return f"{self.factor * value:{sign}.{self.decimals}f}".replace("-", "−")
 
-    def spread(self, found: Summary) -> str:
+    def spread(self, stats: Summary) -> str:
         """The mean with the deviation, if there is one: `45.20 ± 0.31`."""
-        mean = self.text(found.mean)
-        return mean if found.deviation is None else f"{mean} ± {self.text(found.deviation)}"
+        mean = self.text(stats.mean)
+        return mean if stats.deviation is None else f"{mean} ± {self.text(stats.deviation)}"
 
-    def difference(self, found: Summary) -> str:
+    def difference(self, stats: Summary) -> str:
         """The mean with its interval, if there is one: `+1.20 [−0.31, +2.71]`."""
-        mean, margin = self.text(found.mean, "+"), found.margin
+        mean, margin = self.text(stats.mean, "+"), stats.margin
         if margin is None:
             return mean
-        return f"{mean} [{self.text(found.mean - margin, '+')}, {self.text(found.mean + margin, '+')}]"
+        return f"{mean} [{self.text(stats.mean - margin, '+')}, {self.text(stats.mean + margin, '+')}]"
 
 
 @dataclass(frozen=True)

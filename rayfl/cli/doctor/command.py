@@ -103,12 +103,12 @@ def print_checks(checks: Sequence[Check]) -> None:
         if console.width < PIPE_WIDTH:
             table.add_row("", Text(group, "bold"), "")
         for check in members:
-            found = Text(check.found)
+            text = Text(check.found)
             if check.remedy:
                 start = "\n" if console.width < PIPE_WIDTH else "; "
-                found.append(f"{start}→ {check.remedy}", "dim" if check.state == "ok" else "bold")
+                text.append(f"{start}→ {check.remedy}", "dim" if check.state == "ok" else "bold")
             name = check.name if console.width < PIPE_WIDTH else f"{group}: {check.name}"
-            table.add_row(SIGNS[check.state], Text(name), found)
+            table.add_row(SIGNS[check.state], Text(name), text)
     table.columns[-1].overflow = "fold"
     console.print(table)
     problems, warnings = (sum(check.state == state for check in checks) for state in ("problem", "warning"))

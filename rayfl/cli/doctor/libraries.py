@@ -79,10 +79,10 @@ def library(name: str) -> Library:
 def needed_torch() -> Requirement | None:
     """The PyTorch that the installed torchvision was built for, as its package says; None if it does not."""
     try:
-        found = [Requirement(text) for text in requires("torchvision") or ()]
+        requirements = [Requirement(text) for text in requires("torchvision") or ()]
     except PackageNotFoundError:
         return None
-    return next((requirement for requirement in found if requirement.name == "torch"), None)
+    return next((requirement for requirement in requirements if requirement.name == "torch"), None)
 
 
 def library_checks(torch: Library, torchvision: Library, needed: Requirement | None) -> Iterator[Check]:
@@ -94,13 +94,13 @@ def library_checks(torch: Library, torchvision: Library, needed: Requirement | N
         yield _match(torch.version, torchvision.version, needed)
 
 
-def _imports(name: str, package: str, found: Library) -> Check:
-    if not found.version:
+def _imports(name: str, package: str, installed: Library) -> Check:
+    if not installed.version:
         return Check(GROUP, name, "not installed", "problem", f"pip install {package}")
-    if found.error:
-        text = f"{found.version}, cannot be imported ({found.error})"
+    if installed.error:
+        text = f"{installed.version}, cannot be imported ({installed.error})"
         return Check(GROUP, name, text, "problem", "install torch and torchvision together, from the same index")
-    return Check(GROUP, name, found.version)
+    return Check(GROUP, name, installed.version)
 
 
 def _match(torch: str, torchvision: str, needed: Requirement) -> Check:
@@ -188,9 +188,9 @@ def bytecode_check(folders: list[Path], switched_off: bool) -> Iterator[Check]:
     if not folders:
         return
     why = "PYTHONDONTWRITEBYTECODE is set" if switched_off else "their folders are not writable"
-    found = f"{', '.join(folder.name for folder in folders)}: every process compiles them anew, since {why}"
+    text = f"{', '.join(folder.name for folder in folders)}: every process compiles them anew, since {why}"
     remedy = f"python -m compileall -q {folders[0].parent}" + (", or unset it" if switched_off else "")
-    yield Check("libraries", "bytecode", found, "warning", remedy)
+    yield Check("libraries", "bytecode", text, "warning", remedy)
 
 
 RAY = "Ray"
@@ -251,14 +251,14 @@ def ray_facts() -> RayFacts:
     )
 
 
-def ray_library_check(found: Library) -> Check:
+def ray_library_check(installed: Library) -> Check:
     """Checks that Ray can be imported."""
-    if not found.version:
+    if not installed.version:
         return Check(RAY, "library", "not installed", "problem", "pip install 'ray[default]'; or use --backend inline")
-    if found.error:
+    if installed.error:
         remedy = "reinstall ray[default]; until then use --backend inline"
-        return Check(RAY, "library", f"{found.version}, cannot be imported ({found.error})", "problem", remedy)
-    return Check(RAY, "library", found.version)
+        return Check(RAY, "library", f"{installed.version}, cannot be imported ({installed.error})", "problem", remedy)
+    return Check(RAY, "library", installed.version)
 
 
 def ray_checks(facts: RayFacts) -> Iterator[Check]:
@@ -279,13 +279,13 @@ def _cluster(facts: RayFacts) -> Check:
     by = "RAY_ADDRESS" if facts.named else "a local cluster"
     if not facts.unreachable:
         return Check(RAY, "cluster", f"answers at {facts.address} ({by})")
-    found, _, remedy = facts.unreachable.partition(": ")
+    problem, _, remedy = facts.unreachable.partition(": ")
     if facts.named:
-        return Check(RAY, "cluster", f"RAY_ADDRESS: {found}", "problem", remedy)
-    if "token" in found:
-        return Check(RAY, "cluster", found, "warning", remedy)
+        return Check(RAY, "cluster", f"RAY_ADDRESS: {problem}", "problem", remedy)
+    if "token" in problem:
+        return Check(RAY, "cluster", problem, "warning", remedy)
     remedy = "a cluster has ended without `ray stop`: run `ray stop`"
-    return Check(RAY, "cluster", f"{by}: {found}", "warning", remedy)
+    return Check(RAY, "cluster", f"{by}: {problem}", "warning", remedy)
 
 
 def _token(facts: RayFacts) -> Check:

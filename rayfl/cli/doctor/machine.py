@@ -160,9 +160,9 @@ def data_checks(folder: Path, named: bool) -> Iterator[Check]:
     else:
         yield Check(DATA, "folder", str(folder) if folder.is_dir() else f"{folder}, which does not exist yet")
     for known in KNOWN.values():
-        found = known.found(folder)
-        if found is not None:
-            yield Check(DATA, known.title, f"found: {found}")
+        path = known.found(folder)
+        if path is not None:
+            yield Check(DATA, known.title, f"found: {path}")
         else:
             text = (
                 "not found; scenarios use a generated stand-in"

@@ -66,24 +66,24 @@ class TorchvisionTransform:
             if x.device.type == "cuda":
                 torch.cuda.manual_seed(seed)
             if self._per == "batch":
-                found = self._transformed(images)
+                transformed = self._transformed(images)
             else:
-                found = torch.stack([self._transformed(image) for image in images])
-        return found.permute(0, 2, 3, 1).contiguous()
+                transformed = torch.stack([self._transformed(image) for image in images])
+        return transformed.permute(0, 2, 3, 1).contiguous()
 
     def _transformed(self, images: torch.Tensor) -> torch.Tensor:
         try:
-            found: Any = self._transform(images)
+            transformed: Any = self._transform(images)
         except (Exception, SystemExit) as error:
             raise ScenarioError(report_as_theirs(error, self._where)) from None
-        if not isinstance(found, torch.Tensor):
-            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}, not an image")
-        if (found.shape, found.dtype) != (images.shape, images.dtype):
+        if not isinstance(transformed, torch.Tensor):
+            raise ScenarioError(f"{self._where} returned an object of type {type(transformed).__name__}, not an image")
+        if (transformed.shape, transformed.dtype) != (images.shape, images.dtype):
             raise ScenarioError(
-                f"{self._where} returned {_type_and_shape(found)} for {_type_and_shape(images)}; a transform must keep "
-                "the shape and dtype of images, [channels, height, width] uint8"
+                f"{self._where} returned {_type_and_shape(transformed)} for {_type_and_shape(images)}; a transform "
+                "must keep the shape and dtype of images, [channels, height, width] uint8"
             )
-        return found
+        return transformed
 
 
 def is_transform(target: Any) -> bool:
@@ -120,17 +120,17 @@ class UserAugmentation:
 
     def __call__(self, x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         try:
-            found: Any = self._target(x, rng)
+            augmented: Any = self._target(x, rng)
         except RayflError:
             raise
         except (Exception, SystemExit) as error:
             headline, _, traceback = report_as_theirs(error, self._where).partition("\n")
             raise ScenarioError(f"{headline}; {_EXPECTED}" + (f"\n{traceback}" if traceback else "")) from None
-        if not isinstance(found, torch.Tensor):
-            raise ScenarioError(f"{self._where} returned an object of type {type(found).__name__}; {_EXPECTED}")
-        if (found.shape, found.dtype, found.device) != (x.shape, x.dtype, x.device):
-            raise ScenarioError(f"{self._where} returned {_in_words(found)} for {_in_words(x)}; {_EXPECTED}")
-        return found.contiguous()
+        if not isinstance(augmented, torch.Tensor):
+            raise ScenarioError(f"{self._where} returned an object of type {type(augmented).__name__}; {_EXPECTED}")
+        if (augmented.shape, augmented.dtype, augmented.device) != (x.shape, x.dtype, x.device):
+            raise ScenarioError(f"{self._where} returned {_in_words(augmented)} for {_in_words(x)}; {_EXPECTED}")
+        return augmented.contiguous()
 
 
 Step = Augmentation | UserAugmentation | TorchvisionTransform

@@ -82,11 +82,11 @@ def samples_of(table: pa.Table, columns: Columns, seed: int, where: str) -> dict
     owner = _texts_or_integers(table, columns.owner, where) if columns.owner else None
     every = (x, y) if owner is None else (x, y, owner)
     parts = _split(table, columns, seed, where)
-    found = {}
+    sets = {}
     for name, rows in parts.items():
-        kept = every if name in ("train", "test") else every[:2]
-        found[name] = tuple(taken(values, rows) for values in kept)
-    return found
+        arrays = every if name in ("train", "test") else every[:2]
+        sets[name] = tuple(taken(values, rows) for values in arrays)
+    return sets
 
 
 def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bool = True) -> np.ndarray | Ragged:
@@ -267,12 +267,12 @@ class MappedRows:
         wanted = self.rows[rows]
         parts = _mapped(self.file, self.file_bytes, self.column)
         firsts = np.cumsum([0, *map(len, parts)])
-        found = np.empty((len(wanted), *self.shape[1:]), self.dtype)
+        values = np.empty((len(wanted), *self.shape[1:]), self.dtype)
         of_part = np.searchsorted(firsts, wanted, side="right") - 1
         for number in np.unique(of_part):
             here = of_part == number
-            found[here] = parts[number][wanted[here] - firsts[number]]
-        return found
+            values[here] = parts[number][wanted[here] - firsts[number]]
+        return values
 
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
@@ -284,8 +284,8 @@ class MappedRows:
 
     def take(self, rows: np.ndarray) -> MappedRows:
         """Some rows of the same file, without reading them."""
-        kept = self.rows[rows]
-        return replace(self, rows=kept, shape=(len(kept), *self.shape[1:]))
+        selected = self.rows[rows]
+        return replace(self, rows=selected, shape=(len(selected), *self.shape[1:]))
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         """All rows, read into memory; for `numpy.asarray`."""

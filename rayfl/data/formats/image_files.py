@@ -138,14 +138,14 @@ class ImageRows:
             DataError: A file is missing or has changed.
         """
         names, expected = self.names[rows], self.sha256[rows]
-        found = np.empty((len(names), *self.shape[1:]), np.uint8)
+        images = np.empty((len(names), *self.shape[1:]), np.uint8)
         for row, name in enumerate(names.tolist()):
             file = Path(self.root, os.fsdecode(name))
             pixels, digest = self.read(file)
             if digest != expected[row].tobytes():
                 raise DataError(f"{file}: has changed since the data was checked; start again")
-            found[row] = pixels
-        return found
+            images[row] = pixels
+        return images
 
     def take(self, rows: np.ndarray) -> ImageRows:
         """Some of the images, without reading them."""

@@ -192,10 +192,10 @@ def _read_split(folder: Path, parse: Callable[[Path, str, Any], T], digests: lis
 
 def _user_data(file: Path, content: bytes) -> dict[str, Any]:
     with reading(file, "as JSON"):
-        found = json.loads(content)
-    if not isinstance(found, dict) or not {"users", "user_data"} <= found.keys():
+        parsed = json.loads(content)
+    if not isinstance(parsed, dict) or not {"users", "user_data"} <= parsed.keys():
         raise DataError(f"{file}: needs 'users' and 'user_data', as LEAF writes them")
-    users, data = found["users"], found["user_data"]
+    users, data = parsed["users"], parsed["user_data"]
     if not isinstance(data, dict) or not isinstance(users, list) or sorted(map(str, users)) != sorted(data):
         raise DataError(f"{file}: 'users' and the keys of 'user_data' differ")
     return data

@@ -35,8 +35,8 @@ def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) ->
     """
     with reading(source, "as Parquet"):
         file = pq.ParquetFile(source if content is None else io.BytesIO(content), page_checksum_verification=True)
-        found = file.schema_arrow
-        table = file.read([name for name in schema.names if name in found.names])
+        file_schema = file.schema_arrow
+        table = file.read([name for name in schema.names if name in file_schema.names])
         # The reader does not detect damaged strings.
         table.validate(full=True)
         agree = _counts_agree(file.metadata, schema)

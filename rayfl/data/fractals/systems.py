@@ -54,17 +54,17 @@ def sample_codes(count: int, rng: np.random.Generator) -> Codes:
 
 def _singular_values(count: int, size: int, rng: np.random.Generator) -> np.ndarray:
     """float64 [count, size, 2], s1 >= s2, with sum(s1 + 2 s2) uniform in (5 + N, 6 + N) / 2."""
-    left = rng.uniform((5 + size) / 2, (6 + size) / 2, count)
-    required = left - 3 * size + 3  # what the remaining maps cannot provide
+    remaining = rng.uniform((5 + size) / 2, (6 + size) / 2, count)
+    required = remaining - 3 * size + 3  # what the remaining maps cannot provide
     values = np.empty((count, size, 2))
     for k in range(size - 1):
-        first = rng.uniform(np.maximum(0, required / 3), np.minimum(1, left))
-        left, required = left - first, required - first
-        second = rng.uniform(np.maximum(0, required / 2), np.minimum(first, left / 2))
-        left, required = left - 2 * second, required - 2 * second + 3
+        first = rng.uniform(np.maximum(0, required / 3), np.minimum(1, remaining))
+        remaining, required = remaining - first, required - first
+        second = rng.uniform(np.maximum(0, required / 2), np.minimum(first, remaining / 2))
+        remaining, required = remaining - 2 * second, required - 2 * second + 3
         values[:, k] = np.stack([first, second], 1)
-    second = rng.uniform(np.maximum(0, (left - 1) / 2), left / 3)
-    values[:, -1] = np.stack([left - 2 * second, second], 1)
+    second = rng.uniform(np.maximum(0, (remaining - 1) / 2), remaining / 3)
+    values[:, -1] = np.stack([remaining - 2 * second, second], 1)
     return values
 
 

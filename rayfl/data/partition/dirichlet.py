@@ -267,16 +267,16 @@ def _log_normal_sizes(rows: int, clients: int, sigma: float, rng: np.random.Gene
 
 def _filled(sizes: np.ndarray, mixtures: np.ndarray, class_sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """[classes, clients] int64: how many samples of each class the clients hold once all are full."""
-    left = class_sizes.tolist()
-    counts = np.zeros((len(left), len(sizes)), np.int64)
+    remaining = class_sizes.tolist()
+    counts = np.zeros((len(remaining), len(sizes)), np.int64)
     cumulated = mixtures.cumsum(axis=1).tolist()
     turns = _turns(sizes, rng)
     for client, draw in zip(turns.tolist(), rng.random(len(turns)).tolist(), strict=True):
         label = bisect_right(cumulated[client], draw * cumulated[client][-1])
-        if not left[label]:
-            cumulated[client] = _cumulated_over(mixtures[client], left)
+        if not remaining[label]:
+            cumulated[client] = _cumulated_over(mixtures[client], remaining)
             label = bisect_right(cumulated[client], rng.random() * cumulated[client][-1])
-        left[label] -= 1
+        remaining[label] -= 1
         counts[label, client] += 1
     return counts
 
@@ -290,9 +290,9 @@ def _turns(sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     return turns
 
 
-def _cumulated_over(mixture: np.ndarray, left: list[int]) -> list[float]:
+def _cumulated_over(mixture: np.ndarray, remaining: list[int]) -> list[float]:
     """Cumulated mixture over the classes with samples left, in proportion to these if it gives them no weight."""
-    rows = np.array(left)
+    rows = np.array(remaining)
     weights = np.where(rows > 0, mixture, 0.0)
     if not weights.sum() > 0:
         weights = rows.astype(float)

@@ -85,23 +85,23 @@ def build_labeling(chosen: Named) -> Callable[[np.ndarray], np.ndarray]:
 
     def checked(labels: np.ndarray) -> np.ndarray:
         try:
-            found: Any = classify(labels)
+            result: Any = classify(labels)
         except RayflError:
             raise
         except (Exception, SystemExit) as error:  # user code may raise anything
             raise ScenarioError(report_as_theirs(error, what)) from None
-        return _checked(found, len(labels), what)
+        return _checked(result, len(labels), what)
 
     return checked
 
 
-def _checked(found: Any, number: int, what: str) -> np.ndarray:
+def _checked(result: Any, number: int, what: str) -> np.ndarray:
     try:
-        classes = np.asarray(found)
+        classes = np.asarray(result)
     except Exception:  # an arbitrary object may raise anything when converted
         classes = np.empty(0, object)
     if classes.shape != (number,) or not np.issubdtype(classes.dtype, np.integer):
-        seen = f"{classes.dtype}{list(classes.shape)}" if isinstance(found, np.ndarray) else type(found).__name__
+        seen = f"{classes.dtype}{list(classes.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
         raise DataError(f"{what} returned {seen} for {number} labels; {_EXPECTED}")
     if classes.min() < 0 or classes.max() >= MAX_CLASSES:
         raise DataError(f"{what} returned classes from {classes.min()} to {classes.max()}; number them from 0")

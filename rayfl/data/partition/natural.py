@@ -46,12 +46,12 @@ def by_domain(natural: NaturalClients | None, clients: PositiveInt | None, rng: 
         raise DataError("data.partition: 'by_domain' needs data with domains, but this data has none")
     domains = len(natural.names)
     if clients is None or clients % domains:
-        given = (
+        problem = (
             "needs a number"
             if clients is None
             else f"{clients} clients cannot be divided equally among {domains} domains"
         )
-        raise ScenarioError(f"data.clients: {given}; choose a multiple of {domains} for 'by_domain'")
+        raise ScenarioError(f"data.clients: {problem}; choose a multiple of {domains} for 'by_domain'")
     each = clients // domains
     smallest = int(natural.train.sizes.argmin())
     if natural.train.sizes[smallest] < each:

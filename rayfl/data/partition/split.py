@@ -27,11 +27,11 @@ _EXPECTED = (
 )
 
 
-def checked_shards(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
+def checked_shards(result: Any, num_samples: int, clients: int | None, what: str) -> Shards:
     """Checks what a partitioner returned and converts it to `Shards`.
 
     Args:
-        found: `Shards`, or an array (or list) with the owner of every sample.
+        result: `Shards`, or an array (or list) with the owner of every sample.
         num_samples: Number of training samples.
         clients: Number of clients that the scenario asks for; None if it leaves this to the partitioner.
         what: Name of the partitioner, for error messages.
@@ -40,7 +40,7 @@ def checked_shards(found: Any, num_samples: int, clients: int | None, what: str)
         DataError: The result has another type or shape, contains a row that does not exist or that is used twice, or
             has the wrong number of clients.
     """
-    shards = found if isinstance(found, Shards) else _from_owners(found, num_samples, clients, what)
+    shards = result if isinstance(result, Shards) else _from_owners(result, num_samples, clients, what)
     rows, offsets = shards.rows, shards.offsets
     parts: tuple[tuple[str, Any], ...] = (("rows", rows), ("offsets", offsets))
     for name, array in parts:
@@ -69,13 +69,13 @@ def checked_shards(found: Any, num_samples: int, clients: int | None, what: str)
     return shards
 
 
-def _from_owners(found: Any, num_samples: int, clients: int | None, what: str) -> Shards:
+def _from_owners(owners: Any, num_samples: int, clients: int | None, what: str) -> Shards:
     try:
-        owner = np.asarray(found)
+        owner = np.asarray(owners)
     except Exception:  # an arbitrary object may raise anything when converted
         owner = np.empty(0, object)
     if owner.shape != (num_samples,) or not np.issubdtype(owner.dtype, np.integer):
-        seen = _in_words(found)
+        seen = _in_words(owners)
         raise DataError(f"{what} returned {seen} for {num_samples} training samples; {_EXPECTED}")
     count = int(owner.max()) + 1 if clients is None else clients
     if owner.min() < 0 or owner.max() >= count or count > num_samples:
@@ -87,10 +87,10 @@ def _from_owners(found: Any, num_samples: int, clients: int | None, what: str) -
     return Shards.by_owner(owner, count)
 
 
-def _in_words(found: Any) -> str:
-    if isinstance(found, np.ndarray):
-        return f"an array {found.dtype}{list(found.shape)}"
-    return "None" if found is None else f"an object of type {type(found).__name__}"
+def _in_words(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{list(value.shape)}"
+    return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
 PARTITIONERS = Choice(
@@ -138,7 +138,7 @@ def partitioned(
             f"{what} needs class labels, but these are {train.y.dtype}{list(train.y.shape)}; choose another partition, "
             f"such as 'iid', or set data.labels_by{how_to_number(train.y)}"
         )
-    given = {
+    arguments = {
         "labels": classes,
         "num_classes": num_classes,
         "targets": train.y,
@@ -147,8 +147,8 @@ def partitioned(
         "rng": stream(seed, "partition"),
         "natural": natural,
     }
-    found = PARTITIONERS.build(partition, "data.partition", **given)
-    return found if partition.name in partitioners else checked_shards(found, len(train), config.clients, what)
+    result = PARTITIONERS.build(partition, "data.partition", **arguments)
+    return result if partition.name in partitioners else checked_shards(result, len(train), config.clients, what)
 
 
 def partition_classes(config: Data, train: Samples, num_classes: int | None) -> tuple[np.ndarray | None, int | None]:

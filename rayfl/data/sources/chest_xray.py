@@ -69,10 +69,10 @@ def _read(folder: Path, cache_dir: Path, seed: int, size: int, keep: Keep) -> Da
     for split in ("train", "test"):
         if missing := [name for name in CLASSES if not (folder / split / name).is_dir()]:
             raise DataError(f"{folder / split}: has no folder {missing[0]}; expected {' and '.join(CLASSES)}")
-    found = image_folder.load_image_folder("files", cache_dir, seed, folder, size, keep=keep)
-    if found.num_classes != len(CLASSES):
-        raise DataError(f"{folder}: has {found.num_classes} classes; expected only {' and '.join(CLASSES)}")
-    return replace(found, name="chest_xray")
+    loaded = image_folder.load_image_folder("files", cache_dir, seed, folder, size, keep=keep)
+    if loaded.num_classes != len(CLASSES):
+        raise DataError(f"{folder}: has {loaded.num_classes} classes; expected only {' and '.join(CLASSES)}")
+    return replace(loaded, name="chest_xray")
 
 
 def _generated(cache_dir: Path, seed: int, size: int) -> Dataset:

@@ -115,12 +115,12 @@ def _listed(folder: Path) -> ListedImages:
         if inner and image_files(outer):
             raise DataError(f"{outer}: has images and folders; a folder is either a class or a domain")
         for images, domain in [(part, outer.name) for part in inner] if inner else [(outer, "")]:
-            found = image_files(images)
-            if not found:
+            files = image_files(images)
+            if not files:
                 raise DataError(f"{images}: has no images; remove the folder or fill it")
-            listed.files.extend(found)
-            listed.classes.extend([images.name] * len(found))
-            listed.domains.extend([domain] * len(found))
+            listed.files.extend(files)
+            listed.classes.extend([images.name] * len(files))
+            listed.domains.extend([domain] * len(files))
     if not listed.files:
         raise DataError(f"{folder}: has no folders with images; expected class/image or domain/class/image")
     if "" in listed.domains and set(listed.domains) != {""}:
@@ -136,8 +136,8 @@ def _only(listed: ListedImages, domains: Sequence[str]) -> ListedImages:
     for domain in domains:
         if domain not in known:
             raise ScenarioError(f"data.options.domains: no domain '{domain}'; {nearest(domain, known)}")
-    kept = [row for row, domain in enumerate(listed.domains) if domain in domains]
-    return ListedImages(*([getattr(listed, key)[row] for row in kept] for key in _KEYS))
+    rows = [row for row, domain in enumerate(listed.domains) if domain in domains]
+    return ListedImages(*([getattr(listed, key)[row] for row in rows] for key in _KEYS))
 
 
 def load_imagenet(

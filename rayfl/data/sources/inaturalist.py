@@ -114,10 +114,10 @@ def _image(folder: Path, image: str | None, where: str) -> Path:
     return file
 
 
-def _label(given: str | None, where: str) -> int:
-    if not given or not given.isdecimal() or int(given) >= CLASSES:
-        raise DataError(f"{where}: class {given!r} is not a number in 0..{CLASSES - 1}")
-    return int(given)
+def _label(text: str | None, where: str) -> int:
+    if not text or not text.isdecimal() or int(text) >= CLASSES:
+        raise DataError(f"{where}: class {text!r} is not a number in 0..{CLASSES - 1}")
+    return int(text)
 
 
 def _generated(split: str, size: int, cache_dir: Path, seed: int) -> Dataset:

@@ -65,11 +65,11 @@ def _only(
     where: str,
 ) -> str:
     free = [name for name in features if name not in set(taken)]
-    found = [name for name in free if fits(features[name])]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise DataError(f"{where}: {', '.join(found)} are each {kind}; name one in data.options.{option}")
+    matches = [name for name in free if fits(features[name])]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise DataError(f"{where}: {', '.join(matches)} are each {kind}; name one in data.options.{option}")
     raise DataError(
         f"{where}: no column is {kind}; name one in data.options.{option} (there are {', '.join(free) or 'none'})"
     )
@@ -140,19 +140,19 @@ def load_hugging_face(
     if path is not None and (config or revision):
         raise ScenarioError("data.options: config and revision are for data from the hub; leave them out with path")
     where = str(path) if path is not None else f"hub data set {hub}"
-    found = _found(path, hub, config, revision, where)
-    if isinstance(found, dict):
+    loaded = _found(path, hub, config, revision, where)
+    if isinstance(loaded, dict):
         if test_share is not None:
             raise ScenarioError(f"data.options.test_share: {where} has splits; leave it out")
-        parts = {name: _split(found, split, where) for name, split in {"train": train, "test": test, **tests}.items()}
+        parts = {name: _split(loaded, split, where) for name, split in {"train": train, "test": test, **tests}.items()}
     else:
         if tests or (train, test) != ("train", "test"):
             raise ScenarioError(f"data.options: {where} has no splits; leave out train, test and tests")
-        parts = {"": found}
+        parts = {"": loaded}
     features = next(iter(parts.values())).features
     label = label or label_column(features, [*columns_in(inputs), owner], where)
     inputs = inputs or input_column(features, [*columns_in(label), owner], where)
-    columns = Columns(inputs, label, owner, _SPLIT if isinstance(found, dict) else None, test_share)
+    columns = Columns(inputs, label, owner, _SPLIT if isinstance(loaded, dict) else None, test_share)
     tables = [_table(part, name, owner) for name, part in parts.items()]
     read = samples_of(pa.concat_tables(tables), columns, seed, where)
     rows = sum(len(table) for table in tables)
@@ -180,10 +180,10 @@ def _found(folder: Path | None, hub: str | None, config: str | None, revision: s
         raise DataError(f"{where}: cannot be loaded by datasets ({type(error).__name__}: {cause})") from error
 
 
-def _split(found: Mapping[str, Any], split: str, where: str) -> Any:
-    if split not in found:
-        raise DataError(f"{where}: has no split '{split}'; {nearest(split, found)}")
-    return found[split]
+def _split(splits: Mapping[str, Any], split: str, where: str) -> Any:
+    if split not in splits:
+        raise DataError(f"{where}: has no split '{split}'; {nearest(split, splits)}")
+    return splits[split]
 
 
 def _table(part: Any, split: str, owner: str | None) -> pa.Table:
@@ -233,15 +233,15 @@ def load_torchvision(
     known = [name for name in datasets.__all__ if inspect.isclass(getattr(datasets, name))]
     if dataset not in known:
         raise ScenarioError(f"data.options.dataset: torchvision has no data set '{dataset}'; {nearest(dataset, known)}")
-    target, given = getattr(datasets, dataset), dict(arguments or {})
+    target, user_arguments = getattr(datasets, dataset), dict(arguments or {})
     folder = data_dir if root is None else root
     where = f"torchvision's {dataset} in {folder}"
     parts = {}
     for part in ("train", "test"):
-        given_too = {"root": str(folder), **_which(target, part, given, dataset)}
-        check_options(target, given, given_too, "data.options.arguments")
+        provided = {"root": str(folder), **_which(target, part, user_arguments, dataset)}
+        check_options(target, user_arguments, provided, "data.options.arguments")
         try:
-            parts[part] = _arrays(target(**given_too, **given), size, f"{where}, {part}")
+            parts[part] = _arrays(target(**provided, **user_arguments), size, f"{where}, {part}")
         except RayflError:
             raise
         except Exception as error:  # classes raise different errors for missing or damaged files
@@ -256,14 +256,14 @@ def load_torchvision(
     return dataset_of_arrays(f"torchvision {dataset}", parts, Provenance("files", where, digests))
 
 
-def _which(target: type, part: str, given: dict[str, Any], name: str) -> dict[str, Any]:
+def _which(target: type, part: str, arguments: dict[str, Any], name: str) -> dict[str, Any]:
     """The argument that selects training or test samples."""
     # EMNIST passes `train` to its base class
     inits = [inspect.signature(base) for base in target.__mro__ if base is not object]
     parameters = {name for init in inits for name in init.parameters}
     if "train" in parameters:
         return {"train": part == "train"}
-    if "split" in parameters and "split" not in given:
+    if "split" in parameters and "split" not in arguments:
         return {"split": part}
     raise ScenarioError(
         f"data.options.dataset: {name} has no argument train or split that separates training and test samples; "

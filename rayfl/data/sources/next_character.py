@@ -87,19 +87,19 @@ def roles_dataset(name: str, roles: Iterable[Role], too_short: str, provenance: 
     Raises:
         DataError: There are no such roles; `too_short` says what to change.
     """
-    kept = [role for role in roles if len(role.train) and len(role.test)]
-    if not kept:
+    long_enough = [role for role in roles if len(role.train) and len(role.test)]
+    if not long_enough:
         raise DataError(f"{name}: no role has enough text for a training window and a test window; {too_short}")
-    text = np.concatenate([role.text for role in kept])
-    offsets = np.cumsum([0, *(len(role.text) for role in kept)])
-    train, test = [role.train for role in kept], [role.test for role in kept]
+    text = np.concatenate([role.text for role in long_enough])
+    offsets = np.cumsum([0, *(len(role.text) for role in long_enough)])
+    train, test = [role.train for role in long_enough], [role.test for role in long_enough]
     return Dataset(
         name=name,
         train=_samples(text, offsets, train),
         test=_samples(text, offsets, test),
         num_classes=len(VOCABULARY),
         provenance=provenance,
-        natural=NaturalClients(tuple(role.name for role in kept), _consecutive(train), _consecutive(test)),
+        natural=NaturalClients(tuple(role.name for role in long_enough), _consecutive(train), _consecutive(test)),
     )
 
 

@@ -152,9 +152,9 @@ def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> 
             f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, but only {free / 2**30:.3g} GiB of memory are free"
         )
     with reading(path, "as .npz"), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        found = {name: arrays[name] for name in arrays.files}
+        by_name = {name: arrays[name] for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}
-    for name, array in found.items():
+    for name, array in by_name.items():
         part, _, kind = name.rpartition("_")
         if not part or kind not in _KINDS:
             raise DataError(f"{path}: has an array '{name}'; names are train_x, train_y, train_owner, test_x, ...")
@@ -162,6 +162,6 @@ def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> 
     for part in {"train": {}, "test": {}} | parts:
         for kind in ("x", "y"):
             if kind not in parts.get(part, {}):
-                raise DataError(f"{path}: has no array '{part}_{kind}'; it has {', '.join(found)}")
+                raise DataError(f"{path}: has no array '{part}_{kind}'; it has {', '.join(by_name)}")
     loaded = {part: tuple(arrays[kind] for kind in _KINDS if kind in arrays) for part, arrays in parts.items()}
     return dataset_of_arrays(f"npz_file {path.name}", loaded, Provenance("files", f"arrays of {path}", (digest,)))

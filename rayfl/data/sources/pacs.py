@@ -117,14 +117,14 @@ def _generated(domains: Sequence[str], size: int, test_share: float, cache_dir: 
         raise ScenarioError(f"data.options.size: must be a multiple of 32 for generated digits, not {size}")
     images, label, style = digits.generate_styled(cache_dir, seed, len(CLASSES), size)
     chosen = [digits.DOMAINS.index(name) for name in domains]
-    kept = np.isin(style, chosen)
+    mask = np.isin(style, chosen)
     description = (
         f"Handwritten digits of {digits.STYLED_WRITERS} writers, seed {seed}; a class is a digit, a domain a way to "
         f"colour ink and paper: {', '.join(domains)}; {test_share:g} drawn for testing"
     )
     provenance = Provenance("generated", description)
-    domain = np.searchsorted(chosen, style[kept])
-    return _dataset(images[kept], label[kept], domain, domains, test_share, seed, provenance)
+    domain = np.searchsorted(chosen, style[mask])
+    return _dataset(images[mask], label[mask], domain, domains, test_share, seed, provenance)
 
 
 def _dataset(
@@ -151,26 +151,26 @@ def _listed(root: Path, domains: Sequence[str]) -> ListedImages:
         if domain not in there:
             raise DataError(f"{root}: has no folder of domain '{domain}', only {', '.join(sorted(there))}")
         for name, folder in _classes(there[domain]):
-            found = image_files(folder)
-            if not found:
+            files = image_files(folder)
+            if not files:
                 raise DataError(f"{folder}: has no images")
-            listed.files.extend(found)
-            listed.classes.extend([name] * len(found))
-            listed.domains.extend([domain] * len(found))
+            listed.files.extend(files)
+            listed.classes.extend([name] * len(files))
+            listed.domains.extend([domain] * len(files))
     return listed
 
 
 def _by_domain(root: Path) -> dict[str, Path]:
     """The folders in `root` that are domains, by name of the domain; other folders are ignored."""
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for folder in subfolders(root):
         plain = "".join(letter for letter in folder.name.lower() if letter.isalnum())
         domain = _SPELLED.get(plain)
-        if domain in found:
-            raise DataError(f"{root}: has two folders of domain '{domain}', {found[domain].name} and {folder.name}")
+        if domain in folders:
+            raise DataError(f"{root}: has two folders of domain '{domain}', {folders[domain].name} and {folder.name}")
         if domain:
-            found[domain] = folder
-    return found
+            folders[domain] = folder
+    return folders
 
 
 def _classes(domain: Path) -> Iterator[tuple[str, Path]]:

@@ -56,14 +56,14 @@ def tokenized(texts: Sequence[str], folder: Path, length: int) -> tuple[Fields, 
         raise ScenarioError("data.options.tokenizer: needs transformers; pip install 'rayfl[text]'") from error
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        found = tokenizer(
+        encoded = tokenizer(
             list(texts), padding="max_length", truncation=True, max_length=length, return_attention_mask=True
         )
     except Exception as error:  # its exceptions have no common base class
         cause = " ".join(str(error).split())
         raise DataError(f"data.options.tokenizer: {folder} has no usable tokenizer ({cause})") from error
     files = [read_file(folder / name)[1] for name in (*_FILES, *_SETTINGS) if (folder / name).is_file()]
-    return fields(np.array(found["input_ids"], np.int32), np.array(found["attention_mask"], bool)), files
+    return fields(np.array(encoded["input_ids"], np.int32), np.array(encoded["attention_mask"], bool)), files
 
 
 def fields(numbers: np.ndarray, read: np.ndarray) -> Fields:
@@ -241,6 +241,6 @@ def _dataset(
 ) -> Dataset:
     """Builds the data set; the first inputs are for training."""
     rows = np.split(np.arange(len(x)), [len(labels[0])])
-    train, test = (Samples(x.take(part), np.array(given, np.int64)) for part, given in zip(rows, labels, strict=True))
+    train, test = (Samples(x.take(part), np.array(y, np.int64)) for part, y in zip(rows, labels, strict=True))
     shards = (Shards.by_owner(owner, len(names)) for owner in owners)
     return Dataset("sent140", train, test, 2, provenance, NaturalClients(tuple(names), *shards))

@@ -55,9 +55,9 @@ def files_or_generated(
     Raises:
         DataError: `source` is "files" and there are none, or `read` fails.
     """
-    found = read() if source != "generated" else None
-    if found is not None:
-        return found
+    real_data = read() if source != "generated" else None
+    if real_data is not None:
+        return real_data
     if source == "files":
         places = " and ".join(str(folder) for folder in folders)
         raise DataError(f"{title} not found: looked in {places} for {looked_for}; {get}")

@@ -84,11 +84,11 @@ def _read(folders: Sequence[Path], size: int, cache_dir: Path) -> Dataset | None
     train_labels: list[int] = []
     for wnid, label in label_of.items():
         images = folder / "train" / wnid / "images"
-        found = image_files(images) if images.is_dir() else []
-        if not found:
+        class_files = image_files(images) if images.is_dir() else []
+        if not class_files:
             raise DataError(f"{images}: has no images; {lists[0].name} names this class")
-        train_files += found
-        train_labels += [label] * len(found)
+        train_files += class_files
+        train_labels += [label] * len(class_files)
     for number, words in enumerate(annotations, start=1):
         if len(words) < 2 or words[1] not in label_of:
             raise DataError(f"{lists[1]}: line {number} is not a file and one of the classes of {lists[0].name}")

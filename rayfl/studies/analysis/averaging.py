@@ -84,11 +84,11 @@ class Gains(OfRounds):
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        found = []
+        lines = []
         for name, own in zip(names_of(runs), by_run(rows, runs), strict=True):
             local, whole = (sum(row[key] for row in own) / len(own) for key in ("local_gain", "global_gain"))
-            found.append(f"gains    {name}: mean local gain per round {local:+.4f}, global gain {whole:+.4f}")
-        return found
+            lines.append(f"gains    {name}: mean local gain per round {local:+.4f}, global gain {whole:+.4f}")
+        return lines
 
 
 def _gain_words(run: RunFolder) -> str:
@@ -119,8 +119,8 @@ class Variance(OfRounds):
         rng = stream(run.plan.scenario.seed, "analysis simplex", replayed.round)
         drawn = rng.dirichlet(np.ones(len(replayed.clients)), self.weights)
         models = [(AVERAGED, replayed.after), *enumerate(map(replayed.combined, drawn))]
-        found = [(draw, evaluator.score(model)) for draw, model in models]
-        return [{"draw": draw, "loss": scores.loss, "metric": scores.metric} for draw, scores in found]
+        scored = [(draw, evaluator.score(model)) for draw, model in models]
+        return [{"draw": draw, "loss": scores.loss, "metric": scores.metric} for draw, scores in scored]
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
         by_rounds = [_by_round(own) for own in by_run(rows, runs)]
@@ -129,9 +129,9 @@ class Variance(OfRounds):
         figure = new_figure(self.title, runs, max(7.0, 4.2 * columns), 6.4)
         upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.15, 1)).flat
         panels = upper.subplots(1, len(runs), sharey=True, squeeze=False)[0]
-        for number, (axes, run, name, found) in enumerate(zip(panels, runs, names_of(runs), by_rounds, strict=True)):
-            rounds, colour = list(found), COLOURS[number % len(COLOURS)]
-            low, high = np.percentile([found[round][1] for round in rounds], [2.5, 97.5], axis=1)
+        for number, (axes, run, name, by_round) in enumerate(zip(panels, runs, names_of(runs), by_rounds, strict=True)):
+            rounds, colour = list(by_round), COLOURS[number % len(COLOURS)]
+            low, high = np.percentile([by_round[round][1] for round in rounds], [2.5, 97.5], axis=1)
             style = marker(len(rounds))
             if len(rounds) > 1:
                 axes.fill_between(
@@ -139,9 +139,11 @@ class Variance(OfRounds):
                 )
             else:
                 axes.vlines(rounds, low, high, color=colour, alpha=0.5, linewidth=6, label="95 % of combinations")
-            axes.plot(rounds, [found[round][1].mean() for round in rounds], color=colour, label="their mean", **style)
             axes.plot(
-                rounds, [found[round][0] for round in rounds], color=DARK, ls="--", label="averaged model", **style
+                rounds, [by_round[round][1].mean() for round in rounds], color=colour, label="their mean", **style
+            )
+            axes.plot(
+                rounds, [by_round[round][0] for round in rounds], color=DARK, ls="--", label="averaged model", **style
             )
             tidy(axes, "round", "" if number else "test loss", name, whole_x=True)
             mark_phases(axes, run)
@@ -151,14 +153,14 @@ class Variance(OfRounds):
         return figure
 
     def _histograms(self, by_rounds: Sequence[Mapping[int, tuple[float, np.ndarray]]]) -> list[int]:
-        rounds = sorted({round for found in by_rounds for round in found})
-        shared = [round for round in rounds if all(round in found for found in by_rounds)] or rounds
+        rounds = sorted({round for by_round in by_rounds for round in by_round})
+        shared = [round for round in rounds if all(round in by_round for by_round in by_rounds)] or rounds
         return [round for round in self.histograms or dict.fromkeys((shared[0], shared[-1])) if round in rounds]
 
     def _draw_histograms(self, figure: Any, chosen: Sequence[int], by_rounds: Any, names: Sequence[str]) -> None:
         panels = figure.subplots(1, len(chosen), squeeze=False)[0]
         for axes, round in zip(panels, chosen, strict=True):
-            losses = [(number, found[round][1]) for number, found in enumerate(by_rounds) if round in found]
+            losses = [(number, by_round[round][1]) for number, by_round in enumerate(by_rounds) if round in by_round]
             bins = np.histogram_bin_edges(np.concatenate([own for _, own in losses]), max(8, self.weights // 10))
             for number, own in losses:
                 axes.hist(own, bins, color=COLOURS[number % len(COLOURS)], alpha=0.55, label=names[number])
@@ -167,11 +169,11 @@ class Variance(OfRounds):
             tidy(axes, "test loss", "combinations" if axes is panels[0] else "", f"round {round}")
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        found = []
+        lines = []
         for name, own in zip(names_of(runs), by_run(rows, runs), strict=True):
             spread = np.mean([losses.std() for _, losses in _by_round(own).values()])
-            found.append(f"spread   {name}: standard deviation of the loss {spread:.4g}, on average over the rounds")
-        return found
+            lines.append(f"spread   {name}: standard deviation of the loss {spread:.4g}, on average over the rounds")
+        return lines
 
 
 def _by_round(rows: Sequence[Mapping[str, Any]]) -> dict[int, tuple[float, np.ndarray]]:

@@ -117,17 +117,17 @@ class Convex(OfRounds):
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         if not self.throughout:
             return super().compute(unit, open)
-        run, found = open(unit.run), []
+        run, rows = open(unit.run), []
         replay, evaluator = replay_of(run), evaluator_of(run, unit.at[0], self.samples)
         model = run.received(unit.at[0])
         for round in unit.at:
             trained = replay.update(round, model)
             (row,), model = self._best(trained, evaluator, run)
             scores = evaluator.score(run.vector(round))  # of the run itself, which averaged
-            found.append(
+            rows.append(
                 {"run": unit.run, "round": round} | row | {"averaged": scores.metric, "averaged_loss": scores.loss}
             )
-        return found
+        return rows
 
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
         return self._best(replayed, evaluator, run)[0]
@@ -185,10 +185,10 @@ class Convex(OfRounds):
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        found = []
+        lines = []
         for run, name, own in zip(runs, names_of(runs), by_run(rows, runs), strict=True):
             gap = float(np.mean([row["best"] - row["averaged"] for row in own]))
-            found.append(
+            lines.append(
                 f"gap      {name}: {run.headline.reported_words} of the best combination {gap:+.4f}, on average"
             )
-        return found
+        return lines

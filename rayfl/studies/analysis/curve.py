@@ -80,7 +80,7 @@ class Curve(Analysis):
         smooth = savgol_filter([row[folder.headline.reported] for row in rows], self.window, self.order)
         blank = {"run": unit.run, "round": None, "value": None, "smoothed": None, "bytes": None, "client": None,
                  "batches": None}  # fmt: skip
-        found = [
+        curve_rows = [
             blank | {"round": row["round"], "value": float(row[folder.headline.reported]), "smoothed": float(value),
                      "bytes": row["bytes"]}
             for row, value in zip(rows, smooth, strict=True)
@@ -88,7 +88,7 @@ class Curve(Analysis):
         size = self.batch_size or folder.scenario.phases[-1].local.batch_size
         samples = run.plan.result.population.sizes
         batches = np.ones(len(samples), int) if size == "full" else -(-samples // size)
-        return found + [blank | {"client": c, "batches": int(number)} for c, number in enumerate(batches)]
+        return curve_rows + [blank | {"client": c, "batches": int(number)} for c, number in enumerate(batches)]
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
         names, cubic = names_of(runs), len(runs) > 1
@@ -119,18 +119,18 @@ class Curve(Analysis):
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         if self.target is None:
             return []
-        found = []
+        lines = []
         for run, name, own in zip(runs, names_of(runs), by_run(rows, runs), strict=True):
             reached = first_reaching(own, self.target, run.headline.higher_is_better)
             if reached is None:
-                found.append(f"target   {name}: {run.headline.text(self.target)} is not reached")
+                lines.append(f"target   {name}: {run.headline.text(self.target)} is not reached")
                 continue
             updates = sum(_cohort(run, round) for round in range(1, reached["round"] + 1))
-            found.append(
+            lines.append(
                 f"target   {name}: {run.headline.text(self.target)} in round {reached['round']}, after "
                 f"{reached['bytes'] / 1e6:,.1f} MB and {updates:,.0f} client updates"
             )
-        return found
+        return lines
 
 
 def first_reaching(

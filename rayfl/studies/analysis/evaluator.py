@@ -82,8 +82,8 @@ class Evaluator:
             self._re_estimate(re_estimate_on)
         self.model.module.eval()
         score = self._scorer.score(self._batches(), self._part)
-        found = self._scorer.summarize(RoundIndex(0, 1, 1), "", [score]).scores
-        loss, metric = (found.get(f"test_{name}") for name in ("loss", self._label))
+        scores = self._scorer.summarize(RoundIndex(0, 1, 1), "", [score]).scores
+        loss, metric = (scores.get(f"test_{name}") for name in ("loss", self._label))
         return Scores(*(math.nan if value is None else value for value in (loss, metric)))
 
     def gradient(self, vector: np.ndarray) -> tuple[float, np.ndarray]:

@@ -74,13 +74,13 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
     parts = folder / f".{analysis.name}-{digest[:12]}"
     if not _is_of(result, digest):
         parts.mkdir(exist_ok=True)
-        left = [unit for unit in units if not _part(parts, unit).exists()]
-        _say(console, f"cost     {analysis.cost(runs, left) if left else 'nothing left to compute'}")
-        if len(left) < len(units):
-            _say(console, f"done     {len(units) - len(left)} of {len(units)} parts, by an earlier attempt")
+        remaining = [unit for unit in units if not _part(parts, unit).exists()]
+        _say(console, f"cost     {analysis.cost(runs, remaining) if remaining else 'nothing left to compute'}")
+        if len(remaining) < len(units):
+            _say(console, f"done     {len(units) - len(remaining)} of {len(units)} parts, by an earlier attempt")
         with Progress(console=console, transient=True) as progress:
-            bar = progress.add_task(analysis.name, total=len(left))
-            for done in _computed(analysis, runs, left, parts, launch):
+            bar = progress.add_task(analysis.name, total=len(remaining))
+            for done in _computed(analysis, runs, remaining, parts, launch):
                 progress.update(bar, completed=done)
         rows = _joined(parts, units)
         with atomic_write(result) as temporary:
@@ -88,9 +88,9 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
         shutil.rmtree(parts)
     else:
         _say(console, "cost     nothing: this analysis is finished; drawing it again")
-    found = pq.read_table(result).to_pylist()
-    pictures = save(analysis.draw(found, runs), result.with_suffix(""))
-    for line in analysis.findings(found, runs):
+    records = pq.read_table(result).to_pylist()
+    pictures = save(analysis.draw(records, runs), result.with_suffix(""))
+    for line in analysis.findings(records, runs):
         _say(console, line)
     _say(console, f"records  {result}")
     _say(console, f"picture  {pictures[0]}, {pictures[1].name}")
@@ -102,23 +102,23 @@ def _say(console: Console, text: str) -> None:
 
 
 def _computed(
-    analysis: Analysis, runs: Sequence[RunFolder], left: Sequence[WorkUnit], parts: Path, launch: AnalysisSettings
+    analysis: Analysis, runs: Sequence[RunFolder], remaining: Sequence[WorkUnit], parts: Path, launch: AnalysisSettings
 ) -> Iterator[int]:
     """Computes the remaining units; yields the number of finished ones."""
     paths = [run.path for run in runs]
     if launch.backend == "inline":
-        for number, unit in enumerate(left, start=1):
+        for number, unit in enumerate(remaining, start=1):
             if failure := compute_parts(analysis, paths, [unit], parts, launch.data_dir):
                 raise DataError(failure)
             yield number
         return
-    if not left:
+    if not remaining:
         return
     from rayfl.backends.ray.placement import resources_of
     from rayfl.backends.ray.tasks import RayTask, run_tasks
 
-    number = launch.hosts or len(left)
-    shares = [list(left[first::number]) for first in range(number)]
+    number = launch.hosts or len(remaining)
+    shares = [list(remaining[first::number]) for first in range(number)]
     resources = resources_of(runs[0].scenario)
     tasks = [RayTask((analysis, paths, share, parts, launch.data_dir), resources) for share in shares if share]
     with closing(run_tasks(compute_parts, tasks, launch.address, parts, launch.data_dir)) as results:
@@ -127,7 +127,7 @@ def _computed(
                 raise result.value
             if result is not None and result.value:
                 raise DataError(result.value)
-            yield sum(_part(parts, unit).exists() for unit in left)
+            yield sum(_part(parts, unit).exists() for unit in remaining)
 
 
 def compute_parts(

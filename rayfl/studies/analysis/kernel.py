@@ -131,10 +131,10 @@ def update_bounds(
     ends = np.cumsum(sizes)
     x = np.concatenate([client.x for client in clients])
     parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-    kernel, left = arc_cosine(x, x), np.concatenate([client.y for client in clients])
-    found, forgetting, printed = [], np.zeros(len(clients)), np.zeros(len(clients))
+    kernel, residuals = arc_cosine(x, x), np.concatenate([client.y for client in clients])
+    statistics, forgetting, printed = [], np.zeros(len(clients)), np.zeros(len(clients))
     for number, (part, n) in enumerate(zip(parts, sizes, strict=True)):
-        own, residual = kernel[part, part], left[part]
+        own, residual = kernel[part, part], residuals[part]
         solved = cho_solve(cho_factor(own + ridge * np.eye(n)), residual)
         smallest = float(eigh(own, eigvals_only=True, subset_by_index=[0, 0])[0])
         for earlier, (before, size) in enumerate(zip(parts[:number], sizes[:number], strict=True)):
@@ -142,14 +142,14 @@ def update_bounds(
             forgetting[earlier] += np.sum((across.T @ solved) ** 2) / size
             printed[earlier] += np.sum(solved * (across @ solved)) / size if size == n else np.nan
         norm, trace = float(np.sum(residual * solved)), max(float(np.trace(own)), 0.0)
-        found.append((smallest, float(np.sum(residual**2)), norm, float(np.sum((ridge * solved) ** 2)) / n, trace))
-        left = left - kernel[:, part] @ solved
+        statistics.append((smallest, float(np.sum(residual**2)), norm, float(np.sum((ridge * solved) ** 2)) / n, trace))
+        residuals = residuals - kernel[:, part] @ solved
         if orthogonal:
             kernel = _projected(kernel, part)
     confidence = 3 * largest_loss * float(np.sqrt(np.log(2 / delta) / (2 * sizes[-1])))
     complexities = [
         (ridge**3 * trace**0.5 * norm / n**2, trace**0.5 * norm / n, (trace * norm) ** 0.5 / n)
-        for (_, _, norm, _, trace), n in zip(found, sizes, strict=True)
+        for (_, _, norm, _, trace), n in zip(statistics, sizes, strict=True)
     ]
     as_printed, _, corrected = np.sum(complexities, axis=0)
     return [
@@ -158,7 +158,7 @@ def update_bounds(
             fit + float(as_printed) + confidence, error + float(h) + float(corrected) + confidence,
         )
         for (smallest, residual, norm, error, _), n, h_printed, h, complexity in zip(
-            found, sizes, printed, forgetting, complexities, strict=True
+            statistics, sizes, printed, forgetting, complexities, strict=True
         )
     ]  # fmt: skip
 

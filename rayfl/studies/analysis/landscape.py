@@ -285,8 +285,8 @@ def _possible(vector: np.ndarray, layout: Sequence[Slot]) -> np.ndarray:
 def _surface(rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     points = [row for row in rows if row["model"] is None]
     xs, ys = (np.array(sorted({row[axis] for row in points})) for axis in ("x", "y"))
-    found = {(row["x"], row["y"]): row["loss"] for row in points}
-    return xs, ys, np.array([[found[x, y] for x in xs] for y in ys], float)
+    losses = {(row["x"], row["y"]): row["loss"] for row in points}
+    return xs, ys, np.array([[losses[x, y] for x in xs] for y in ys], float)
 
 
 def _scale(losses: Sequence[np.ndarray]) -> np.ndarray:

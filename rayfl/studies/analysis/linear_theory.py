@@ -173,11 +173,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=80, help=f"at least {LOSS_ROUND}")
     parser.add_argument("--steps", type=int, default=50, help="local steps of a client update")
     parser.add_argument("--lr", type=float, default=0.1)
-    given = parser.parse_args(arguments)
-    if given.seeds < 1 or given.rounds < LOSS_ROUND or given.steps < 1 or given.lr <= 0:
+    options = parser.parse_args(arguments)
+    if options.seeds < 1 or options.rounds < LOSS_ROUND or options.steps < 1 or options.lr <= 0:
         parser.error(f"--seeds and --steps must be at least 1, --rounds at least {LOSS_ROUND}, --lr above 0")
     try:
-        table = comparison(given.seeds, given.rounds, given.steps, given.lr)
+        table = comparison(options.seeds, options.rounds, options.steps, options.lr)
     except ScenarioError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

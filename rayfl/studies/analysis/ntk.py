@@ -106,8 +106,8 @@ class NTK(Analysis):
                 f"the inputs of the two runs have {x_q.shape[1]} and {x_p.shape[1]} values, but the kernel compares "
                 "inputs of the same size; name a run on images of the same size"
             )
-        found = kappa(x_p, self._targets(labels, classes), x_q, self._targets(q.y, classes))
-        return [{"run": 0, "comparison": COMPARISONS[number], "n_p": len(p), "n_q": len(q), **found._asdict()}]
+        comparison = kappa(x_p, self._targets(labels, classes), x_q, self._targets(q.y, classes))
+        return [{"run": 0, "comparison": COMPARISONS[number], "n_p": len(p), "n_q": len(q), **comparison._asdict()}]
 
     def _chosen_rounds(self, run: RunFolder) -> list[int]:
         relays = {plan.number for plan in run.plans if plan.phase.schedule == "relay"}

@@ -109,15 +109,15 @@ class Probe(Analysis):
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
-        found = []
+        lines = []
         for name, own in zip(names_of(runs), by_run(rows, runs), strict=True):
             first, last = own[0], own[-1]
-            found.append(
+            lines.append(
                 f"probe    {name}: round {first['round']} to {last['round']}: nearest neighbours "
                 f"{first['knn']:.2%} to {last['knn']:.2%}, linear probe "
                 f"{first['linear_probe']:.2%} to {last['linear_probe']:.2%}"
             )
-        return found
+        return lines
 
 
 def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, on: str) -> dict[str, np.ndarray]:
@@ -133,11 +133,11 @@ def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, 
     model.load(as_tensor(run.vector(round)))
     model.module.eval()
     with torch.inference_mode():
-        found = [
+        batches = [
             (features_and_outputs(model.module, x)[0].cpu().numpy(), y.cpu().numpy())
             for x, y in source.plain_batches(np.arange(number), AT_ONCE, "test")
         ]
-    features, labels = (np.concatenate(part) for part in zip(*found, strict=True))
+    features, labels = (np.concatenate(part) for part in zip(*batches, strict=True))
     return {"features": features, "labels": labels}
 
 

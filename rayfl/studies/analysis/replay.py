@@ -111,10 +111,10 @@ def check_answers(plan: PhasePlan) -> None:
     """
     where, name = f"phases.{plan.phase.name}", plan.phase.algorithm.name
     stateful = {**plan.client_state, **plan.server_state}
-    if kept := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
+    if persistent := [state for state, scope in stateful.items() if scope not in ("exchange", "round")]:
         raise ScenarioError(
-            f"{where}: '{name}' keeps state from round to round ({', '.join(sorted(kept))}), which the run did not "
-            "store; analyse a run without such state (fedavg, fedprox)"
+            f"{where}: '{name}' keeps state from round to round ({', '.join(sorted(persistent))}), which the run "
+            "did not store; analyse a run without such state (fedavg, fedprox)"
         )
     if plan.asked != ("cohort",) or "delta" not in plan.sent_vectors:
         raise ScenarioError(
@@ -142,9 +142,9 @@ class Replay:
             DataError: The result differs from that of the run; describes the difference.
         """
         replayed = self.update(number, self._run.received(number))
-        kept = self._run.vector(number)
-        if not np.array_equal(replayed.after, kept):
-            raise DataError(self._difference(replayed, kept))
+        recorded = self._run.vector(number)
+        if not np.array_equal(replayed.after, recorded):
+            raise DataError(self._difference(replayed, recorded))
         return replayed
 
     def update(self, number: int, model: np.ndarray) -> ReplayedRound:
@@ -175,8 +175,8 @@ class Replay:
             server.state.model,
         )
 
-    def _difference(self, replayed: ReplayedRound, kept: np.ndarray) -> str:
-        off = np.abs(replayed.after.astype(np.float64) - kept)
+    def _difference(self, replayed: ReplayedRound, recorded: np.ndarray) -> str:
+        off = np.abs(replayed.after.astype(np.float64) - recorded)
         slots = self._run.workload(replayed.round).initial.layout
         first = next((slot.name for slot in slots if off[slot.offset : slot.end].any()), "")
         there, here = self._run.folder.environment["hosts"][0], self._host.describe()

@@ -29,15 +29,15 @@ class RunFolder(RunArchive):
             DataError: It is not the folder of a run, or the run has not finished.
             ResourceError: Its records are damaged, or of an earlier format.
         """
-        found = cls(path.absolute(), str(path))
-        found.check_format()
-        if found.status is None:
+        folder = cls(path.absolute(), str(path))
+        folder.check_format()
+        if folder.status is None:
             raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
-        if found.status["status"] != "finished":
-            raise DataError(f"'{path}': the run has not finished ({found.status['status']}); analyse a finished one")
+        if folder.status["status"] != "finished":
+            raise DataError(f"'{path}': the run has not finished ({folder.status['status']}); analyse a finished one")
         with reading(path / ENVIRONMENT_FILE, "as the environment of a run"):
-            _ = found.scenario, found.provenance, found.headline, found.clients
-        return found
+            _ = folder.scenario, folder.provenance, folder.headline, folder.clients
+        return folder
 
     def check_drawn(self) -> None:
         """Checks that whole cohorts trained, so they can be drawn again.

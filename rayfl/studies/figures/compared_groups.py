@@ -99,13 +99,13 @@ def compared(recorded: Recorded, metric: str, choice: ComparisonOptions) -> list
         raise ScenarioError(
             f"target: rayfl does not know whether higher values of '{metric}' are better; leave the target out"
         )
-    found = []
+    comparisons = []
     for panel in recorded.panels:
         groups = recorded.in_panel(panel)
         if any(metric in run.columns for group in groups for run in group.runs):
             lines = tuple(_line(group, groups, metric, higher, choice) for group in groups)
-            found.append(Compared(metric, panel, quantity, higher, lines))
-    return found
+            comparisons.append(Compared(metric, panel, quantity, higher, lines))
+    return comparisons
 
 
 def _line(
@@ -123,8 +123,8 @@ def _line(
 
 
 def _scores(group: Group, metric: str, choice: ComparisonOptions) -> dict[Key, float]:
-    found = {run.key: score(run, metric, choice.at, choice.window) for run in group.runs}
-    return {key: value for key, value in found.items() if math.isfinite(value)}
+    scores = {run.key: score(run, metric, choice.at, choice.window) for run in group.runs}
+    return {key: value for key, value in scores.items() if math.isfinite(value)}
 
 
 def check_metrics(recorded: Recorded, asked: list[str]) -> list[str]:
@@ -175,8 +175,8 @@ def _pairs(groups: Sequence[Group], reference: str) -> bool:
 
 
 def _seeds(recorded: Recorded, reference: str, own: bool) -> str:
-    found = {run.seed for group in recorded.groups if (group.label == reference) == own for run in group.runs}
-    return f"seed{'s' if len(found) > 1 else ''} {', '.join(map(str, sorted(found)))}"
+    seeds = {run.seed for group in recorded.groups if (group.label == reference) == own for run in group.runs}
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, sorted(seeds)))}"
 
 
 def _and_task(runs: Sequence[RecordedRun]) -> str:
@@ -187,31 +187,31 @@ NOTHING = "–"
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 
-def table_of(found: Compared, choice: ComparisonOptions) -> TextTable:
+def table_of(comparison: Compared, choice: ComparisonOptions) -> TextTable:
     """The table of a metric in a panel."""
-    numbers = _numbers(found.quantity, [line.score.mean for line in found.lines if line.score])
-    has_tasks = any(run.task is not None for line in found.lines for run in line.group.runs)
-    counts = [_counted(line) for line in found.lines]
+    numbers = _numbers(comparison.quantity, [line.score.mean for line in comparison.lines if line.score])
+    has_tasks = any(run.task is not None for line in comparison.lines for run in line.group.runs)
+    counts = [_counted(line) for line in comparison.lines]
     count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
     columns = [
-        ("", [line.group.label for line in found.lines]),
-        (found.quantity.within(", "), _score_cells(found, numbers)),
+        ("", [line.group.label for line in comparison.lines]),
+        (comparison.quantity.within(", "), _score_cells(comparison, numbers)),
     ]
     if not count:
         columns.append(("tasks" if has_tasks else "seeds", counts))
-    if any(line.difference for line in found.lines):
+    if any(line.difference for line in comparison.lines):
         columns.append(
-            (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in found.lines])
+            (f"difference to {choice.reference}", [_difference(line, choice, numbers) for line in comparison.lines])
         )
-        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in found.lines]
+        pairs = [str(line.difference.repetitions) if line.difference else NOTHING for line in comparison.lines]
         if set(pairs) - {NOTHING, count}:
             columns.append(("pairs", pairs))
-    reached = [line.reached for line in found.lines if line.reached is not None]
+    reached = [line.reached for line in comparison.lines if line.reached is not None]
     if choice.target is not None and reached:
-        target = f"{found.quantity.factor * choice.target:.6g} {found.quantity.unit}".rstrip()
+        target = f"{comparison.quantity.factor * choice.target:.6g} {comparison.quantity.unit}".rstrip()
         columns += _target_columns(reached, target)
     header, entries = zip(*columns, strict=True)
-    return TextTable(_caption(found, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
+    return TextTable(_caption(comparison, choice, has_tasks, count), header, list(zip(*entries, strict=True)))
 
 
 def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTable:
@@ -232,11 +232,11 @@ def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTabl
     return TextTable(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
 
 
-def _score_cells(found: Compared, numbers: Numbers) -> list[str]:
+def _score_cells(comparison: Compared, numbers: Numbers) -> list[str]:
     """Means and deviations; those that read like the best are in bold, unless all do."""
-    means = [numbers.text(line.score.mean) if line.score else NOTHING for line in found.lines]
-    best = numbers.text(found.best) if found.best is not None and len(set(means)) > 1 else ""
-    spreads = [numbers.spread(line.score) if line.score else NOTHING for line in found.lines]
+    means = [numbers.text(line.score.mean) if line.score else NOTHING for line in comparison.lines]
+    best = numbers.text(comparison.best) if comparison.best is not None and len(set(means)) > 1 else ""
+    spreads = [numbers.spread(line.score) if line.score else NOTHING for line in comparison.lines]
     return [_cell(text, mean == best) for text, mean in zip(spreads, means, strict=True)]
 
 
@@ -255,38 +255,38 @@ def _counted(line: ComparedGroup) -> str:
 
 
 def _difference(line: ComparedGroup, choice: ComparisonOptions, numbers: Numbers) -> str:
-    found = line.difference
-    if found is None:
+    paired = line.difference
+    if paired is None:
         return "reference" if line.group.label == choice.reference else "no pairs"
-    return numbers.difference(found)
+    return numbers.difference(paired)
 
 
-def _target_columns(found: Sequence[Reached], target: str) -> Iterator[tuple[str, list[str]]]:
+def _target_columns(by_group: Sequence[Reached], target: str) -> Iterator[tuple[str, list[str]]]:
     """How many runs reached the target, then their mean costs; the lowest in bold, of the groups in which all did.
 
     Nothing is in bold where all costs are equal.
     """
-    yield f"reached {target}", [*map(_reached, found)]
+    yield f"reached {target}", [*map(_reached, by_group)]
     for cost in TARGET_COSTS:
-        means = [reached.mean(cost.name) for reached in found]
+        means = [reached.mean(cost.name) for reached in by_group]
         known = [mean for mean in means if mean is not None]
         if not known:
             continue
         header, text = _amounts(cost.name, cost.words, max(known))
-        complete = [mean for mean, reached in zip(means, found, strict=True) if reached.count == reached.runs]
+        complete = [mean for mean, reached in zip(means, by_group, strict=True) if reached.count == reached.runs]
         least = min((mean for mean in complete if mean is not None), default=None) if len({*known}) > 1 else None
         yield (
             header,
             [
                 NOTHING if mean is None else _cell(text(mean), mean == least and reached.count == reached.runs)
-                for mean, reached in zip(means, found, strict=True)
+                for mean, reached in zip(means, by_group, strict=True)
             ],
         )
 
 
-def _reached(found: Reached) -> str:
-    runs = f"{found.runs} run{'s' if found.runs > 1 else ''}"
-    return f"{found.count} of {runs}" if found.count else f"not reached by {runs}"
+def _reached(result: Reached) -> str:
+    runs = f"{result.runs} run{'s' if result.runs > 1 else ''}"
+    return f"{result.count} of {runs}" if result.count else f"not reached by {runs}"
 
 
 def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float], str]]:
@@ -299,36 +299,36 @@ def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float],
     return words, lambda value: f"{value:.4g}"
 
 
-def _caption(found: Compared, choice: ComparisonOptions, has_tasks: bool, count: str) -> str:
+def _caption(comparison: Compared, choice: ComparisonOptions, has_tasks: bool, count: str) -> str:
     """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
-    where = f"{found.panel}: " if found.panel else ""
+    where = f"{comparison.panel}: " if comparison.panel else ""
     rounds = {
         "last": "after the last round",
         "best": "in the round with the best headline metric",
         "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
     }.get(str(choice.at), f"after round {choice.at}")
     smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
-    parts = [f"{where}{found.quantity.within(' in ')}, {rounds}{smoothed}"]
+    parts = [f"{where}{comparison.quantity.within(' in ')}, {rounds}{smoothed}"]
     over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
-    if any(line.score and line.score.deviation is not None for line in found.lines):
+    if any(line.score and line.score.deviation is not None for line in comparison.lines):
         parts.append(f"mean ± sample standard deviation over {over}")
     elif has_tasks:
         parts.append("mean over the seeds of a task")
     elif count:
-        parts.append("one seed each" if len(found.lines) > 1 else "one seed")
-    if any(line.difference and line.difference.margin is not None for line in found.lines):
+        parts.append("one seed each" if len(comparison.lines) > 1 else "one seed")
+    if any(line.difference and line.difference.margin is not None for line in comparison.lines):
         same = "task and seed" if has_tasks else "seed"
         parts.append(
             f"differences to {choice.reference} between runs of the same {same}, with 95 % t-intervals over "
             f"{'tasks' if has_tasks else 'seeds'}"
         )
-    if choice.target is not None and any(line.reached for line in found.lines):
+    if choice.target is not None and any(line.reached for line in comparison.lines):
         parts.append(
             f"costs up to the first evaluated round that reached the target{_smoothed(choice.window)}, means over the "
             "runs that did"
         )
     text = "; ".join(parts)
-    return f"{text[0].upper()}{text[1:]}." if not found.panel else f"{text}."
+    return f"{text[0].upper()}{text[1:]}." if not comparison.panel else f"{text}."
 
 
 def _smoothed(window: int) -> str:

@@ -130,12 +130,12 @@ def compare(
     if target is not None:
         check_target(recorded.runs, names[0], target)
     choice = ComparisonOptions(at, smooth, check_reference(recorded, reference), target)
-    found = [
+    parts = [
         part
         for place, metric in enumerate(names)
         for part in compared(recorded, metric, choice if place == 0 else choice._replace(target=None))
     ]
-    return Comparison(recorded, choice, tuple(found), list_runs)
+    return Comparison(recorded, choice, tuple(parts), list_runs)
 
 
 @dataclass(frozen=True, repr=False)
@@ -256,14 +256,14 @@ def version_notes(runs: Sequence[RecordedRun]) -> list[str]:
     Raises:
         DataError: The records of a run's code or data are damaged.
     """
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    versions: dict[tuple[str, str], dict[str, list[str]]] = {}
     for run in runs:
         with reading(run.where, "as the records of a finished run"):
             for of, digest in _digests(run):
-                found.setdefault(of, {}).setdefault(digest, []).append(run.where)
+                versions.setdefault(of, {}).setdefault(digest, []).append(run.where)
     return [
         f"Different versions of the {what}: {' | '.join(', '.join(folders) for folders in by_digest.values())}."
-        for (what, _), by_digest in found.items()
+        for (what, _), by_digest in versions.items()
         if len(by_digest) > 1
     ]
 

@@ -166,23 +166,23 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
         ResourceError: Records are damaged.
         ScenarioError: No source is given, or two runs of a group share their seed and task.
     """
-    given = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
-    if not given:
+    all_sources = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
+    if not all_sources:
         raise ScenarioError("name the folder of a run or a grid")
     runs: dict[str, RecordedRun] = {}
     notes: list[str] = []
-    for source in given:
+    for source in all_sources:
         folder = Path(source) if isinstance(source, str | Path) else source.directory
         if RunArchive(folder).has_begun:
-            found = [read_run(folder)]
+            folder_runs = [read_run(folder)]
         elif is_grid(folder):
             grid = read_grid(folder)
-            found = list(grid.runs)
+            folder_runs = list(grid.runs)
             notes += grid.notes
         else:
             what = "holds neither a run nor a grid: it has no metrics.jsonl and no table.parquet"
             raise DataError(f"'{folder}' {what if folder.is_dir() else 'does not exist'}; name a folder below runs/")
-        for run in found:
+        for run in folder_runs:
             runs.setdefault(str(Path(run.where).absolute()), run)
     return Recorded(tuple(_grouped(list(runs.values()))), tuple(dict.fromkeys(notes)))
 
@@ -297,9 +297,9 @@ def _settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
     phases = tables.get("phases")
     if isinstance(phases, list):
         tables["phases"] = {phase.get("name", number): phase for number, phase in enumerate(phases)}
-    found = dict(leaves(tables))
+    settings = dict(leaves(tables))
     return {
         key: value
-        for key, value in found.items()
+        for key, value in settings.items()
         if key not in _NO_DIFFERENCE and key.partition(".")[0] not in CHANGES_NO_RESULT
     }

@@ -144,7 +144,7 @@ def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:
     by_quantity: dict[Quantity, list[Panel]] = {}
     for panel in panels:
         by_quantity.setdefault(panel.y, []).append(panel)
-    alone = all(len(found) == 1 for found in by_quantity.values())
+    alone = all(len(group) == 1 for group in by_quantity.values())
     rows = []
     for members in [list(panels)] if alone else by_quantity.values():
         # four panels are two and two, not three and one
@@ -156,24 +156,24 @@ def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:
 def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
     factor = panel.y.factor
     for line in panel.lines:
-        look, found = styles[line.label], line.series
-        several = found.repetitions > 1
-        if several and not np.array_equal(found.low, found.high):
+        look, curve = styles[line.label], line.series
+        several = curve.repetitions > 1
+        if several and not np.array_equal(curve.low, curve.high):
             axes.fill_between(
-                found.x,
-                factor * found.low,
-                factor * found.high,
+                curve.x,
+                factor * curve.low,
+                factor * curve.high,
                 facecolor=(look.colour, BAND_ALPHA),
                 edgecolor=(look.colour, EDGE_ALPHA),
                 linestyle=look.dash,
                 linewidth=0.4,
             )
         place = list(styles).index(line.label)
-        step = max(1, len(found.x) // _MARKERS_PER_LINE)
+        step = max(1, len(curve.x) // _MARKERS_PER_LINE)
         offset = place * step // max(1, len(styles))
         axes.plot(
-            found.x,
-            factor * found.mean,
+            curve.x,
+            factor * curve.mean,
             color=look.colour,
             linestyle=look.dash,
             linewidth=1.3 if several else 0.9,
@@ -181,7 +181,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
             markersize=3.2,
             markeredgecolor="white",
             markeredgewidth=0.4,
-            markevery=(offset, step) if offset < len(found.x) else 1,
+            markevery=(offset, step) if offset < len(curve.x) else 1,
         )
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=_whole(panel)))
     axes.xaxis.set_major_formatter(_number_format(panel))

@@ -122,10 +122,10 @@ def figure_of(
 
     def line(group: Group, name: str) -> DrawnCurve:
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
-        found = series(curves, band)
+        curve = series(curves, band)
         ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
-        shown = tuple((place, text) for place, text in _means_of(ends) if found.x[0] < place < found.x[-1])
-        return DrawnCurve(group.label, found, shown)
+        shown = tuple((place, text) for place, text in _means_of(ends) if curve.x[0] < place < curve.x[-1])
+        return DrawnCurve(group.label, curve, shown)
 
     drawn = []
     for name in names:
@@ -173,7 +173,7 @@ def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
 def _means(recorded: Recorded, band: Band) -> list[str]:
     """Says whether lines and bands are over tasks, each averaged over its seeds, or over seeds."""
     by_group = [repetitions({run.key: run for run in group.runs}) for group in recorded.groups]
-    counts, seeds = {len(found) for found in by_group}, {len(runs) for found in by_group for runs in found}
+    counts, seeds = {len(repeats) for repeats in by_group}, {len(runs) for repeats in by_group for runs in repeats}
     over = {"seeds" if group.runs[0].task is None else "tasks" for group in recorded.groups}
     words = " or ".join(sorted(over))
     averaged = f"averaged over {_range(seeds)} seeds"

@@ -75,4 +75,4 @@ def balanced(text: str, most: int) -> list[str]:
 
     lines = len(wrapped(most))
     widths = range(1 + len(text) // max(1, lines), most)
-    return next((found for width in widths if len(found := wrapped(width)) == lines), wrapped(most))
+    return next((text_lines for width in widths if len(text_lines := wrapped(width)) == lines), wrapped(most))

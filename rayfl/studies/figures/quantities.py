@@ -139,10 +139,10 @@ def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarr
     if x == "epsilon":
         return _epsilon(runs)
     cost = _BY_X[x]
-    found = [_recorded(run, cost.column, x) for run in runs]
-    most = max(float(np.nanmax(values, initial=0.0)) for values in found)
+    recorded = [_recorded(run, cost.column, x) for run in runs]
+    most = max(float(np.nanmax(values, initial=0.0)) for values in recorded)
     factor, unit = cost.unit_of(most)
-    return Quantity(cost.words, 1 / factor, unit), [values / factor for values in found]
+    return Quantity(cost.words, 1 / factor, unit), [values / factor for values in recorded]
 
 
 def _recorded(run: RecordedRun, column: str, x: str) -> np.ndarray:
@@ -164,10 +164,10 @@ def _epsilon(runs: Sequence[RecordedRun]) -> tuple[Quantity, list[np.ndarray]]:
 
 def _updates(run: RecordedRun) -> np.ndarray:
     """Client updates up to every evaluated round, of phases whose cohorts have a given size."""
-    found = client_updates(run)
-    if found is None:
+    updates = client_updates(run)
+    if updates is None:
         raise ScenarioError(
             f"x: '{run.where}' has cohorts of varying size, so the number of its client updates is unknown; "
             "choose another axis, such as rounds or transfers"
         )
-    return found
+    return updates

@@ -99,10 +99,10 @@ class RecordedRun:
 
     def values(self, column: str) -> np.ndarray:
         """float64 [n]: a column; of the headline metric, NaN in phases where it means something else."""
-        found = self.columns[column]
+        values = self.columns[column]
         if column in (self.headline.column, self.headline.reported):
-            return np.where(self.ranked, found, np.nan)
-        return found
+            return np.where(self.ranked, values, np.nan)
+        return values
 
 
 def read_run(folder: Path, place: GridPlace | None = None) -> RecordedRun:
@@ -269,22 +269,22 @@ def read_grid(folder: Path) -> RecordedGrid:
     notes = _failures([row for row in archive.table if row["status"] != "finished"])
     runs = [archive.run_of(row) for row in done]
     if not archive.has_table:
-        found = _grid_of(archive, dict.fromkeys(archive.runs), ())
+        recorded = _grid_of(archive, dict.fromkeys(archive.runs), ())
     elif done and all(run.has_begun for run in runs):
         places = [GridPlace(archive.title, *(row[name] for name in Place._fields)) for row in done]
-        found = _grid_of(archive, dict(zip(runs, places, strict=True)), notes)
+        recorded = _grid_of(archive, dict(zip(runs, places, strict=True)), notes)
     elif archive.has_rounds:
-        found = RecordedGrid(tuple(_kept_rounds(archive)), notes)
+        recorded = RecordedGrid(tuple(_kept_rounds(archive)), notes)
     elif done:
         raise DataError(
             f"'{folder}' has only the table of a grid, not its rounds: it has neither run folders with "
             f"{METRICS_FILE} nor {ROUNDS_FILE}; name the folder in which the grid was run"
         )
     else:
-        found = RecordedGrid((), notes)
-    if not found.runs:
+        recorded = RecordedGrid((), notes)
+    if not recorded.runs:
         raise DataError(f"'{folder}': no run of the grid has finished; run rayfl grid again to continue")
-    return found
+    return recorded
 
 
 def _grid_of(

@@ -115,22 +115,22 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
 
 def _stated(run: RecordedRun) -> dict[str, bool | None]:
     """Metrics whose direction is in the scenario, and a user's own metrics, with None where it does not say it."""
-    found: dict[str, bool | None] = {}
+    directions: dict[str, bool | None] = {}
     for section in (run.scenario.get("evaluation", {}), *run.scenario.get("phases", [])):
         for entry in section.get("metrics") or []:
             table = entry if isinstance(entry, dict) else {"name": entry}
             name = str(table["name"])
             if "higher_is_better" in table or ":" in name:
                 label = table.get("label") or name.rpartition(":")[2].rpartition(".")[2]
-                found[str(label)] = table.get("higher_is_better")
-    return found
+                directions[str(label)] = table.get("higher_is_better")
+    return directions
 
 
 def _label_in(column: str, labels: Iterable[str]) -> str | None:
     """The longest label that a column is named after, alone or with a set of samples and a statistic over clients."""
     statistics = "|".join(get_args(ClientStatistic))
-    found = [label for label in labels if re.fullmatch(rf"(.*_)?{re.escape(label)}(_({statistics}))?", column)]
-    return max(found, key=len, default=None)
+    matches = [label for label in labels if re.fullmatch(rf"(.*_)?{re.escape(label)}(_({statistics}))?", column)]
+    return max(matches, key=len, default=None)
 
 
 def best_round(run: RecordedRun, window: int = 1) -> int | None:
@@ -186,8 +186,8 @@ class Reached:
 
     def mean(self, cost: str) -> float | None:
         """A cost over the runs that reached the target; None if none did, or if it is not known of all of them."""
-        found = self.costs.get(cost, {})
-        over_runs = summary(found) if len(found) == self.count else None
+        values = self.costs.get(cost, {})
+        over_runs = summary(values) if len(values) == self.count else None
         return over_runs and over_runs.mean
 
 

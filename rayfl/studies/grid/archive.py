@@ -79,10 +79,8 @@ class GridArchive:
     @cached_property
     def runs(self) -> list[RunArchive]:
         """The folders in which runs have begun, by row, column, seed and task."""
-        found = [
-            RunArchive(path) for pattern in ("*/*/seed_*", "*/*/seed_*/task_*") for path in self.path.glob(pattern)
-        ]
-        return sorted((run for run in found if run.has_begun), key=lambda run: _in_order(run.path))
+        runs = [RunArchive(path) for pattern in ("*/*/seed_*", "*/*/seed_*/task_*") for path in self.path.glob(pattern)]
+        return sorted((run for run in runs if run.has_begun), key=lambda run: _in_order(run.path))
 
     def run_of(self, row: Mapping[str, Any]) -> RunArchive:
         """The run of a row of the table.
@@ -119,15 +117,17 @@ class GridArchive:
                 by_place.setdefault(place, []).append(line)
             for row in self.table:
                 if row["status"] == "finished":
-                    found = sorted(
+                    rounds = sorted(
                         by_place[Place(*(row[name] for name in Place._fields))], key=lambda one: one["round"]
                     )
-                    headline = found[0]["headline"]
+                    headline = rounds[0]["headline"]
                     # the columns of the file are those of all runs
                     own = [
-                        name for name in found[0] if name != "headline" and any(one[name] is not None for one in found)
+                        name
+                        for name in rounds[0]
+                        if name != "headline" and any(one[name] is not None for one in rounds)
                     ]
-                    yield row, [{name: one[name] for name in own} for one in found], headline
+                    yield row, [{name: one[name] for name in own} for one in rounds], headline
 
 
 def _in_order(path: Path) -> list[tuple[str, int]]:

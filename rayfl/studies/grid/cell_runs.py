@@ -199,11 +199,11 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
     from rayfl.runs.session import run_with
 
     # only a folder that the user named must exist, and the command line has checked it
-    given, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
+    existing_dir, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
 
     def run(how: How) -> None:
         place = GridPlace(cell.grid, *cell.place)
-        options = RunOptions(backend="inline", data_dir=given, starts=cell.starts, place=place)
+        options = RunOptions(backend="inline", data_dir=existing_dir, starts=cell.starts, place=place)
         if how == "begin":
             begin(cell)
             options = replace(options, folder=cell.folder)

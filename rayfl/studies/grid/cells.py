@@ -93,10 +93,10 @@ class Cell:
         marker = self.folder / MARKER
         if not marker.exists():
             return False
-        archive, found = RunArchive(self.folder), read_json_object(marker, ResourceError)
+        archive, record = RunArchive(self.folder), read_json_object(marker, ResourceError)
         archive.check_format()
         with reading(marker, error=ResourceError):
-            digest, starts, weights, device = (found[key] for key in ("digest", "starts", "weights", "device"))
+            digest, starts, weights, device = (record[key] for key in ("digest", "starts", "weights", "device"))
         if digest != self.digest and not self._holds_the_same_scenario(archive):
             raise ScenarioError(
                 f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
@@ -233,29 +233,29 @@ def check_same_data(runs: Mapping[Cell, FinishedRun]) -> None:
         # arrays and generated data may depend on all settings
         asked = f"{data.name} {data.source} {data.options}" if run.data_of_files else _asked_for(cell.scenario)
         other = first.setdefault(asked, cell)
-        found, before = run.data_found(), runs[other].data_found()
-        if found != before:
+        now, before = run.data_found(), runs[other].data_found()
+        if now != before:
             raise DataError(
-                f"two runs used different data: {other} ({before}) and {cell} ({found}); remove the folder of one, "
+                f"two runs used different data: {other} ({before}) and {cell} ({now}); remove the folder of one, "
                 f"'{other.folder}' or '{cell.folder}', to run it again with the data of the other, or choose another "
                 "folder with --out"
             )
 
 
-def check_data_unchanged(finished: Iterable[Cell], left: Iterable[Cell], prepared: Prepared) -> None:
+def check_data_unchanged(finished: Iterable[Cell], remaining: Iterable[Cell], prepared: Prepared) -> None:
     """Compares the digest of data that finished runs share with those to come with the recorded one.
 
     Does so for one seed, also for the scenarios that cells start from, and loads only what is not prepared.
 
     Args:
         finished: Finished cells.
-        left: Cells to be run.
+        remaining: Cells to be run.
         prepared: Loads the data.
 
     Raises:
         DataError: The data has changed since, or cannot be loaded any more.
     """
-    chains = [with_starts(cell.scenario) for cell in _of_one_seed(left)]
+    chains = [with_starts(cell.scenario) for cell in _of_one_seed(remaining)]
     wanted = {_asked_for(scenario, seed=False) for chain in chains for scenario in chain}
     for cell in _of_one_seed(finished):
         for scenario, before in zip(with_starts(cell.scenario), RunArchive(cell.folder).data_digests, strict=False):

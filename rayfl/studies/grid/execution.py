@@ -216,14 +216,14 @@ def grid(
     if table_only and (only or seeds or tasks):
         raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
     options = replace(options, data_dir=data_folder(data_dir).absolute())
-    loaded, given = load_grid(grid), override_pairs(overrides)
+    loaded, pairs = load_grid(grid), override_pairs(overrides)
     # absolute paths, since a connection to Ray may change the working directory
     place = local(out, "out", AT_URI)
-    cells = cells_of(loaded, place, given, quick)
+    cells = cells_of(loaded, place, pairs, quick)
     folder = place / loaded.name
     check_writable(folder)
     chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
-    changes = [*(["--quick"] if quick else []), *_changes(given)]
+    changes = [*(["--quick"] if quick else []), *_changes(pairs)]
     with nullcontext() if table_only else alone_in(folder):
         return _run_left(loaded, cells, chosen, changes, folder, options, console or Console())
 
@@ -249,25 +249,25 @@ def _run_left(
         )
         console.print(Text(warning, style="yellow"), soft_wrap=True)
     failed: list[Outcome] = []
-    left = planned([cell for cell in chosen if cell not in finished], finished)
+    remaining = planned([cell for cell in chosen if cell not in finished], finished)
     prepared: Prepared | None = None
-    if left:
+    if remaining:
         from rayfl.runs.preparation import Prepared
         from rayfl.studies.grid.cell_checks import check_cells
 
         assert isinstance(options.data_dir, Path)
         prepared = Prepared(options.data_dir)
-        check_cells([cell for cell in cells if cell in left], prepared, grid.figures)
-        check_data_unchanged(finished, left, prepared)
+        check_cells([cell for cell in cells if cell in remaining], prepared, grid.figures)
+        check_data_unchanged(finished, remaining, prepared)
         if options.backend == "ray":  # other processes run the cells
             prepared = None
-    with GridProgress(len(left), sum(left.values()), console) as progress:
+    with GridProgress(len(remaining), sum(remaining.values()), console) as progress:
         _write_table(grid, cells, runs, changes, folder)
-        for event in run_cells(list(left), options, folder, prepared) if left else ():
+        for event in run_cells(list(remaining), options, folder, prepared) if remaining else ():
             if isinstance(event, int):
                 progress.running(event)
                 continue
-            cell, work = event.cell, left[event.cell]
+            cell, work = event.cell, remaining[event.cell]
             if event.error is not None:
                 failed.append(event)
                 failure = _read_failure(cell)

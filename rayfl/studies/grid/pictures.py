@@ -160,8 +160,8 @@ def client_scores(folder: Path, headline: Headline) -> list[float | None]:
         of_set = table.filter(pc.equal(table["set"], name))
         if len(of_set):
             last = of_set.filter(pc.equal(of_set["round"], pc.max(of_set["round"])))
-            found: list[float | None] = last[headline.metric].to_pylist()
-            return found
+            scores: list[float | None] = last[headline.metric].to_pylist()
+            return scores
     return []
 
 
@@ -293,15 +293,15 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
     scores: dict[str, dict[str, list[float]]] = {}
     clients = 0
     for cell, run in finished.items():
-        found = client_scores(cell.folder, run.headline)
-        clients += len(found)
-        if defined := [score for score in found if score is not None]:
+        cell_scores = client_scores(cell.folder, run.headline)
+        clients += len(cell_scores)
+        if defined := [score for score in cell_scores if score is not None]:
             scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(defined)
     if not scores:
         why = "the labels of every client leave the metric undefined" if clients else _NO_SCORES
         _warn(console, f"no histogram of clients: {why}")
         return
-    drawn = sum(len(found) for by_row in scores.values() for found in by_row.values())
+    drawn = sum(len(cell_scores) for by_row in scores.values() for cell_scores in by_row.values())
     which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
     runs = list(finished.values())
     tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))

@@ -112,8 +112,8 @@ class FinishedRun:
 
     def value(self, name: str) -> float:
         """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by name."""
-        found: float = self.figures[name] if name in self.figures else getattr(self, name)
-        return found
+        value: float = self.figures[name] if name in self.figures else getattr(self, name)
+        return value
 
     def data_found(self) -> str:
         """Returns `files, sha256 0a1b2c3d4e5f6071…`: equal for equal data, in any folder."""

@@ -229,7 +229,7 @@ class Grid(Section):
         of_starts, common = _split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
         late_starts, last = _split_starts(table_overrides(self.quick) if quick else ())
         loaded: dict[tuple[str, str], Scenario] = {}
-        found = {}
+        scenarios = {}
         for place in self.places:
             row, column, *_ = place
             if (row, column) not in loaded:
@@ -240,10 +240,10 @@ class Grid(Section):
                     loaded[row, column] = _with_starts(self._with_modules(cell), of_starts, late_starts, quick)
                 except ScenarioError as error:
                     raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
-            found[place] = with_place(loaded[row, column], place)
+            scenarios[place] = with_place(loaded[row, column], place)
         if (of_starts or late_starts) and not any(cell.start and cell.start.scenario for cell in loaded.values()):
             raise ScenarioError(f"grid '{self.name}': start.overrides: no cell starts from a scenario; leave it out")
-        return found
+        return scenarios
 
     def _with_modules(self, cell: Scenario) -> Scenario:
         """The cell, with the folders of the grid's modules added to its own."""
@@ -287,19 +287,19 @@ def load_grid(grid: str | Path | Mapping[str, Any]) -> Grid:
 
 def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The grid's tables with absolute paths in all overrides."""
-    found = dict(tables)
+    updated = dict(tables)
     for key in ("overrides", "quick"):
-        if isinstance(given := tables.get(key), dict):
-            found[key] = absolute(given, folder)
+        if isinstance(table := tables.get(key), dict):
+            updated[key] = absolute(table, folder)
     for key in ("rows", "columns"):
         if isinstance(labelled := tables.get(key), dict):
-            found[key] = {
-                label: absolute(given, folder) if isinstance(given, dict) else given
-                for label, given in labelled.items()
+            updated[key] = {
+                label: absolute(table, folder) if isinstance(table, dict) else table
+                for label, table in labelled.items()
             }
     if "module_folders" in tables:
-        found |= absolute({"module_folders": tables["module_folders"]}, folder)
-    return found
+        updated |= absolute({"module_folders": tables["module_folders"]}, folder)
+    return updated
 
 
 def folder_name(label: str) -> str:
@@ -335,6 +335,6 @@ def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], 
     own = dict(table_overrides(start.overrides))
     if "seed" in {**before, **own, **after}:
         raise ScenarioError("start.overrides.seed: the grid's `seeds` set it; leave it out")
-    kept = {key: value for key, value in before.items() if key not in own}
-    update = {"overrides": {**kept, **start.overrides, **after}, "quick": start.quick or quick}
+    inherited = {key: value for key, value in before.items() if key not in own}
+    update = {"overrides": {**inherited, **start.overrides, **after}, "quick": start.quick or quick}
     return cell.model_copy(update={"start": start.model_copy(update=update)})

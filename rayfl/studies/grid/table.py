@@ -106,8 +106,8 @@ class GridTable:
         failed = Counter(run.status for run in self._failed if (run.row, run.column) == (row, column))
         asked = len(self._grid.seeds) * (self._grid.tasks or 1)
         noun = "runs" if self._grid.tasks else "seeds"
-        if found := summary(values):
-            parts = [_NUMBERS.spread(found)]
+        if stats := summary(values):
+            parts = [_NUMBERS.spread(stats)]
             parts += [f"{len(values)} of {asked} {noun}"] if len(values) < asked else []
             parts += [f"{count} {status}" for status, count in failed.items()]
         elif len(failed) == 1:
@@ -122,12 +122,12 @@ class GridTable:
 
         If some runs have no counterpart, the entry counts the repetitions that do: `+1.20, 1 of 10 tasks`.
         """
-        found = paired_difference(self._values(name, row, column), self._values(name, reference, column))
-        if found is None:
+        difference = paired_difference(self._values(name, row, column), self._values(name, reference, column))
+        if difference is None:
             return "not run"
         asked, noun = (self._grid.tasks, "tasks") if self._grid.tasks else (len(self._grid.seeds), "seeds")
-        counted = f", {found.repetitions} of {asked} {noun}" if found.repetitions < asked else ""
-        return _NUMBERS.difference(found) + counted
+        counted = f", {difference.repetitions} of {asked} {noun}" if difference.repetitions < asked else ""
+        return _NUMBERS.difference(difference) + counted
 
     def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
         return {(run.task, run.seed): run.value(name) for run in self._runs_of(row, column)}

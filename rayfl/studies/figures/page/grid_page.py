@@ -59,15 +59,15 @@ def grid_page(folder: Path) -> Page:
 
 def _states(archive: GridArchive) -> list[Mapping[str, Any]]:
     """Every run that the table lists, and those whose folders say that they are under way or were interrupted."""
-    found: list[Mapping[str, Any]] = list(archive.table)
+    states: list[Mapping[str, Any]] = list(archive.table)
     for run in archive.runs:
         run.check_format()
         status = run.status or {"status": "without status"}
         if archive.table and status["status"] in ("finished", "failed"):
             continue  # the table lists it
         place = str(run.path.relative_to(archive.path))
-        found.append({"row": place, "status": status["status"], "reason": status.get("reason")})
-    return found
+        states.append({"row": place, "status": status["status"], "reason": status.get("reason")})
+    return states
 
 
 def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
@@ -80,8 +80,8 @@ def _status(states: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
 
 def _recorded(archive: GridArchive, states: Sequence[Mapping[str, Any]]) -> Recorded | None:
     """The rounds of finished runs; None where none has finished, or only the table was kept."""
-    kept = archive.has_rounds or archive.runs
-    return read(archive.path) if kept and any(state["status"] == "finished" for state in states) else None
+    has_rounds = archive.has_rounds or archive.runs
+    return read(archive.path) if has_rounds and any(state["status"] == "finished" for state in states) else None
 
 
 def _results(archive: GridArchive) -> PageSection:
@@ -89,10 +89,10 @@ def _results(archive: GridArchive) -> PageSection:
         return PageSection(
             "Results", ["The grid's tables have not been made: rayfl grid GRID --table-only makes them."]
         )
-    found = TablePage.from_markdown(archive.page)
+    page = TablePage.from_markdown(archive.page)
     # the line on the data says so already
-    points = [note for note in found.notes if not note.startswith(GENERATED_DATA)]
-    return PageSection("Results", tables=found.tables, points=points)
+    points = [note for note in page.notes if not note.startswith(GENERATED_DATA)]
+    return PageSection("Results", tables=page.tables, points=points)
 
 
 def _curves(recorded: Recorded | None) -> PageSection:
@@ -140,16 +140,16 @@ def _privacy(recorded: Recorded | None, folder: Path) -> PageSection:
     run = next((run for run in runs if run.privacy is not None), None)
     if recorded is None or run is None:
         return PageSection("Privacy", ["No run in this folder states a privacy guarantee."])
-    found = privacy_section(run)
-    tables = list(found.tables)
+    section = privacy_section(run)
+    tables = list(section.tables)
     for column in ("epsilon", "client_epsilon"):
         private = Recorded(
             tuple(group for group in recorded.groups if all(column in run.columns for run in group.runs))
         )
         if private.groups:
             tables.insert(0, statistics_table(private, [column], "ε after the last evaluated round"))
-    texts = [f"This is the statement of one run, {_within(run.path, folder)}.", *found.texts]
-    return PageSection(found.title, texts, found.pictures, tables, found.points)
+    texts = [f"This is the statement of one run, {_within(run.path, folder)}.", *section.texts]
+    return PageSection(section.title, texts, section.pictures, tables, section.points)
 
 
 def _scenario(recorded: Recorded | None, folder: Path) -> PageSection:

@@ -162,11 +162,11 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> PageSect
         tables.append(TextTable(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
     column, after = run.headline.metric, f"after round {scores[0]['round']}" if scores else ""
     for name in dict.fromkeys(row["set"] for row in scores):
-        found = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
-        if not found:
+        defined = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
+        if not defined:
             continue
         factor, unit = (100.0, " (%)") if run.headline.is_share else (1.0, "")
-        values = factor * np.array(found)
+        values = factor * np.array(defined)
         words = f"{name} {column}".replace("_", " ")
         pictures.append(histogram(values, f"{words}{unit}", f"Clients by their {words} {after}"))
         spread = [f"{value:.4g}" for value in (*np.percentile(values, [0, 10, 50, 90, 100]), values.mean())]
@@ -190,12 +190,12 @@ def _privacy(archive: RunArchive, run: RecordedRun | None) -> PageSection:
             else "uses no differential privacy, and states no guarantee"
         )
         return PageSection("Privacy", [f"The run {text}."])
-    found = privacy_section(archive)
+    section = privacy_section(archive)
     columns = {} if run is None else run.columns
     if run is None or not {"epsilon", "client_epsilon"} & columns.keys() or run.headline.reported not in columns:
-        return found
+        return section
     spent = columns["client_epsilon" if "client_epsilon" in columns else "epsilon"]
     if not (np.isfinite(spent) & np.isfinite(run.values(run.headline.reported))).any():
-        return found
+        return section
     picture = curves(_alone(run), [run.headline.reported], "The result by the ε spent for it", "epsilon")
-    return PageSection(found.title, found.texts, [picture, *found.pictures], found.tables, found.points)
+    return PageSection(section.title, section.texts, [picture, *section.pictures], section.tables, section.points)

@@ -168,11 +168,11 @@ def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -
     for group in recorded.groups:
         cells = []
         for column, quantity in zip(columns, quantities, strict=True):
-            found = summary({run.key: float(run.columns[column][-1]) for run in group.runs})
-            assert found is not None
-            text = shown(found.mean, quantity)
-            if found.deviation is not None:
-                text = f"{text.removesuffix(quantity.unit).rstrip()} ± {shown(found.deviation, quantity)}"
+            stats = summary({run.key: float(run.columns[column][-1]) for run in group.runs})
+            assert stats is not None
+            text = shown(stats.mean, quantity)
+            if stats.deviation is not None:
+                text = f"{text.removesuffix(quantity.unit).rstrip()} ± {shown(stats.deviation, quantity)}"
             cells.append(text)
         rows.append([group.name, *cells])
     header = ["", *(quantity.words for quantity in quantities)]
@@ -208,11 +208,11 @@ def _privacy_section(privacy: Mapping[str, Any]) -> PageSection:
 
 
 def _epsilon(stated: Mapping[str, Any]) -> str:
-    found, delta = stated.get("epsilon"), stated.get("delta")
-    if isinstance(found, Mapping):
-        text = f"ε = {_number(found['maximum'])} (largest of any client; median {_number(found['median'])})"
+    epsilon, delta = stated.get("epsilon"), stated.get("delta")
+    if isinstance(epsilon, Mapping):
+        text = f"ε = {_number(epsilon['maximum'])} (largest of any client; median {_number(epsilon['median'])})"
     else:
-        text = f"ε = {_number(found)}" if isinstance(found, int | float) else f"ε: {found}"
+        text = f"ε = {_number(epsilon)}" if isinstance(epsilon, int | float) else f"ε: {epsilon}"
     after = f", after round {stated['rounds']}" if "rounds" in stated else ""
     return text + ("" if delta is None else f", δ = {_number(delta)}") + after
 
@@ -224,10 +224,10 @@ def _number(value: object) -> str:
 def _histogram(epsilon: object, level: str) -> list[Picture]:
     if not isinstance(epsilon, Mapping) or "histogram_by_rdp" not in epsilon:
         return []
-    found = epsilon["histogram_by_rdp"]
-    left_out = f"; {found['infinite']} clients without a bound are left out" if found["infinite"] else ""
+    bins = epsilon["histogram_by_rdp"]
+    left_out = f"; {bins['infinite']} clients without a bound are left out" if bins["infinite"] else ""
     caption = f"Clients by the {level} ε that each has spent (bounds by RDP, which are a little larger){left_out}"
-    return [bars(found["edges"], found["clients"], "spent ε", caption)]
+    return [bars(bins["edges"], bins["clients"], "spent ε", caption)]
 
 
 def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequence[int]) -> PageSection:
@@ -236,12 +236,12 @@ def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequen
     if not any(environments):
         facts = TextTable("", ["", ""], [list(seed)])
         return PageSection("Environment", ["Versions and devices were not recorded here."], tables=[facts])
-    found: dict[str, list[str]] = {}
+    entries: dict[str, list[str]] = {}
 
     def add(name: str, value: object) -> None:
         text = str(value)
-        if value not in (None, "") and text not in found.setdefault(name, []):
-            found[name].append(text)
+        if value not in (None, "") and text not in entries.setdefault(name, []):
+            entries[name].append(text)
 
     for environment in environments:
         for name, version in environment.get("packages", {}).items():
@@ -260,7 +260,7 @@ def environment_section(environments: Sequence[Mapping[str, Any]], seeds: Sequen
         add("SHA-256 of all samples", data.get("digest"))
         for file in data.get("files", []):
             add("SHA-256 of data files", f"{file.get('path', file.get('name', 'file'))}: {file.get('sha256')}")
-    rows = [[name, "; ".join(values)] for name, values in found.items() if values]
+    rows = [[name, "; ".join(values)] for name, values in entries.items() if values]
     return PageSection("Environment", tables=[TextTable("", ["", ""], [list(seed), *rows])])
 
 
