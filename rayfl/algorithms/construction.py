@@ -94,7 +94,7 @@ PRESETS = {
 
 
 class _Algorithms(Choice):
-    def build(self, chosen: Any, where: str = "", **given: Any) -> Algorithm:
+    def build(self, chosen: Any, where: str = "", **provided: Any) -> Algorithm:
         kind, preset, options = self.target(chosen.name, where), PRESETS.get(chosen.name), chosen.options
         own_fields: list[str] = preset.own_fields() if preset else []
         if preset:
@@ -110,7 +110,7 @@ class _Algorithms(Choice):
 
 
 class _Samplers(Choice):
-    def build(self, chosen: Any, where: str = "", **given: Any) -> CohortSampler:
+    def build(self, chosen: Any, where: str = "", **provided: Any) -> CohortSampler:
         sampler: CohortSampler = with_options(self.target(chosen.name, f"{where}.sampler"), chosen.options, where)
         return sampler
 

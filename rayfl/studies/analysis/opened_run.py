@@ -63,7 +63,7 @@ class OpenedRun:
         return model.vector.numpy()
 
     def received(self, round: int) -> np.ndarray:
-        """Returns the model that a round starts from, a float32 vector: the previous round's, converted by `taken_over`."""
+        """Returns the model that a round starts from, float32: the previous round's, converted by `taken_over`."""
         phases = self.folder.phase_of_model(round - 1), self.folder.phase_of_model(round)
         return self.plan.taken_over(self.vector(round - 1), {}, *phases)[0]
 
