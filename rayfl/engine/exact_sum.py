@@ -210,6 +210,48 @@ class _Bins:
         self.add(carried, bound, number + 1)
 
 
+def merge(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> PartialSum:
+    """Adds up some hosts' shares of a sum without rounding, so that `combine` gives the same bits for their merged one.
+
+    Args:
+        name: What is summed, for error messages.
+        parts: The shares, in any order.
+        fraction_bits: The value with which the shares were made.
+
+    Returns:
+        Their sum, in memory of its own.
+
+    Raises:
+        SumRangeError: The shares have different lengths.
+    """
+    _check_lengths(name, parts)
+    total = np.array(parts[0].total)
+    for part in parts[1:]:
+        total += part.total
+    limit, bound = 2.0 ** (53 - fraction_bits), sum(part.bound for part in parts)
+    if bound < limit and not any(len(part.where) for part in parts):
+        return PartialSum(total, bound)
+    places = _inexact(parts, limit)
+    bins = [np.zeros(len(places))]
+    for part in parts:
+        further = np.zeros((len(part.further), len(places)))
+        further[:, np.searchsorted(places, part.where)] = part.further
+        carried = np.zeros(len(places))
+        for number, values in enumerate([part.total[places], *further]):
+            unit = 2.0 ** (BIN_BITS * (number + 1) - fraction_bits)
+            kept, carried = carried, np.round(values / unit) * unit
+            bins[number] += (values - carried) + kept  # at most 2**35 + 2**17 units of this bin, from any part
+            if number + 1 == len(bins):
+                bins.append(np.zeros(len(places)))
+        bins[len(further) + 1] += carried
+    total[places] = bins[0]
+    while len(bins) > 1 and not bins[-1].any():
+        bins.pop()
+    further = np.reshape(bins[1:], (len(bins) - 1, len(places)))
+    deep = np.flatnonzero(further.any(axis=0))
+    return PartialSum(total, float(np.abs(total).max(initial=0.0)), places[deep], further[:, deep])
+
+
 def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.ndarray:
     """Adds up the hosts' shares of a sum.
 
@@ -224,9 +266,7 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     Raises:
         SumRangeError: The shares have different lengths.
     """
-    lengths = sorted({len(part.total) for part in parts})
-    if len(lengths) > 1:
-        raise SumRangeError(f"clients answered with different numbers of values in '{name}': {lengths}")
+    _check_lengths(name, parts)
     total = np.array(parts[0].total)
     for part in parts[1:]:
         total += part.total
@@ -235,6 +275,12 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
         places = _inexact(parts, limit)
         total[places] = _correctly_rounded(_terms(parts, places), limit)
     return total
+
+
+def _check_lengths(name: str, parts: Sequence[PartialSum]) -> None:
+    lengths = sorted({len(part.total) for part in parts})
+    if len(lengths) > 1:
+        raise SumRangeError(f"clients answered with different numbers of values in '{name}': {lengths}")
 
 
 def _inexact(parts: Sequence[PartialSum], limit: float) -> np.ndarray:

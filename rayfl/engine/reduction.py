@@ -13,7 +13,16 @@ import numpy as np
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.algorithms.updates import Updates
-from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum, SumRangeError, combine, in_units
+from rayfl.engine.exact_sum import (
+    LARGEST,
+    ExactSum,
+    NotFiniteError,
+    PartialSum,
+    SumRangeError,
+    combine,
+    in_units,
+    merge,
+)
 from rayfl.errors import RayflError
 from rayfl.models.tensors import Discrete, all_finite
 
@@ -239,6 +248,36 @@ def _kept(name: str, values: torch.Tensor) -> np.ndarray:
     return flat
 
 
+def merge_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> HostAnswers:
+    """Merges some hosts' messages, in any order, into one of the same size, with which `reduce_hosts` has equal bits.
+
+    Raises:
+        RayflError: Clients answered with different names.
+    """
+    _check_names(parts)
+
+    def merged(sums: Sequence[Mapping[str, PartialSum]]) -> dict[str, PartialSum]:
+        return {name: merge(name, [part[name] for part in sums], fraction_bits) for name in sums[0]}
+
+    left = [one for part in parts for one in part.left]
+    return HostAnswers(
+        count=sum(part.count for part in parts),
+        weight=sum(part.weight for part in parts),
+        totals=merged([part.totals for part in parts]),
+        sums=merged([part.sums for part in parts]),
+        maxima={name: combine_maxima(name, [part.maxima[name] for part in parts]) for name in parts[0].maxima},
+        each=tuple(one for part in parts for one in part.each),
+        left=(of_largest(left),) if left else (),
+    )
+
+
+def _check_names(parts: Sequence[HostAnswers]) -> None:
+    names = {(frozenset(part.totals), frozenset(part.sums), frozenset(part.maxima)) for part in parts}
+    if len(names) != 1:
+        listed = sorted(sorted(name for group in groups for name in group) for groups in names)
+        raise RayflError(f"clients answered the same exchange with different names: {listed}")
+
+
 def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
     """Combines the hosts' messages, in any order, into the cohort's answers.
 
@@ -246,10 +285,7 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
         RayflError: Clients answered with different names, or the sum of their weights is not positive.
     """
     singles = sorted((one for part in parts for one in part.each), key=lambda one: one.client)
-    names = {(frozenset(part.totals), frozenset(part.sums), frozenset(part.maxima)) for part in parts}
-    if len(names) != 1:
-        listed = sorted(sorted(name for group in groups for name in group) for groups in names)
-        raise RayflError(f"clients answered the same exchange with different names: {listed}")
+    _check_names(parts)
     weight = sum(part.weight for part in parts) / 2**fraction_bits
     if weight <= 0:
         raise RayflError(f"the weights of a cohort's answers must add up to more than 0, but their sum is {weight}")

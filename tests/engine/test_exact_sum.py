@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayfl.engine import exact_sum
-from rayfl.engine.exact_sum import LARGEST, ExactSum, NotFiniteError, PartialSum, SumRangeError, combine, in_units
+from rayfl.engine.exact_sum import (
+    LARGEST,
+    ExactSum,
+    NotFiniteError,
+    PartialSum,
+    SumRangeError,
+    combine,
+    in_units,
+    merge,
+)
 from rayfl.errors import DivergenceError
 
 BITS = 32
@@ -41,6 +50,17 @@ def spread(terms: Sequence[Term], random: Random, bits: int) -> np.ndarray:
     cuts = sorted(random.sample(range(1, len(terms)), random.randint(0, min(4, len(terms) - 1))))
     parts = [terms[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(terms)], strict=True)]
     return combine("delta", [summed(part, bits) for part in parts], bits)
+
+
+def merged_anyhow(parts: Sequence[PartialSum], random: Random, bits: int) -> np.ndarray:
+    """The sum of shares that are merged in pairs and triples, in any order."""
+    parts = list(parts)
+    while len(parts) > 1:
+        chosen = random.sample(range(len(parts)), min(len(parts), random.randint(2, 3)))
+        whole = merge("delta", [parts[place] for place in chosen], bits)
+        assert np.abs(whole.total).max(initial=0.0) <= whole.bound
+        parts = [part for place, part in enumerate(parts) if place not in chosen] + [whole]
+    return combine("delta", parts, bits)
 
 
 def true_sum(terms: Sequence[Term], element: int, bits: int) -> float:
@@ -167,6 +187,32 @@ def test_shares_that_are_too_large_together_though_not_one_by_one_are_summed_exa
     parts = [PartialSum(np.array([total, 1.0]), abs(total), *nothing) for total in totals]
     assert combine("delta", parts, bits).tolist() == [exact, 3.0]
     assert combine("delta", parts[::-1], bits).tolist() == [exact, 3.0]
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.tuples(finite, small), weights), min_size=1, max_size=4), min_size=2, max_size=9),
+    st.randoms(use_true_random=False),
+    fraction_bits,
+)
+@settings(max_examples=150)
+def test_merged_shares_have_the_same_sum(hosts: list[list[Term]], random: Random, bits: int) -> None:
+    parts = [summed(terms, bits) for terms in hosts]
+    before = [(part.total.tobytes(), part.further.tobytes()) for part in parts]
+    merged = merged_anyhow(parts, random, bits)
+    assert merged.tobytes() == combine("delta", parts, bits).tobytes()
+    assert merged[1] == true_sum([term for terms in hosts for term in terms], 1, bits)
+    assert before == [(part.total.tobytes(), part.further.tobytes()) for part in parts]  # they may be in shared memory
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**40])
+def test_many_merges_of_full_bins_stay_exact_and_small(scale: float) -> None:
+    largest = (2.0**53 - 1) * 2.0**-BITS * scale
+    part = summed([((largest, -largest), 1.0), ((largest, 1.0), 0.5)])
+    whole = part
+    for _ in range(40):
+        whole = merge("delta", [whole, part], BITS)
+    assert len(whole.further) <= len(part.further) + 1
+    assert combine("delta", [whole], BITS).tobytes() == combine("delta", [part] * 41, BITS).tobytes()
 
 
 def test_a_shares_bound_is_not_below_its_values() -> None:

@@ -11,7 +11,15 @@ import torch
 
 from rayfl.algorithms.exchange import Answer, Answers
 from rayfl.engine.exact_sum import LARGEST, NotFiniteError
-from rayfl.engine.reduction import HostAnswers, LeftBuffers, Reduction, counted_from, reduce_discounted, reduce_hosts
+from rayfl.engine.reduction import (
+    HostAnswers,
+    LeftBuffers,
+    Reduction,
+    counted_from,
+    merge_hosts,
+    reduce_discounted,
+    reduce_hosts,
+)
 from rayfl.errors import RayflError
 
 BITS = 32
@@ -59,6 +67,33 @@ def test_answers_that_are_kept_one_by_one_come_by_client_and_are_not_summed() ->
     assert (updates.clients, updates.weights.tolist()) == ((3, 9), [1.0, 2.0])
     assert [one.tolist() for one in updates.vectors] == [[3.0, 4.0], [1.0, 2.0]]
     assert (found.count, found.weight, found.totals, found.sums["loss"].tolist()) == (2, 3.0, {}, [3.0])
+
+
+def test_a_message_merged_of_several_has_their_sums_answers_and_buffers() -> None:
+    def one(client: int, *delta: float, each: bool) -> HostAnswers:
+        reduction = Reduction(BITS, each)
+        reduction.add(
+            client, answer(1.0 + client, *delta, maxima={"top": vector(float(client))}, sums={"loss": vector(0.5)})
+        )
+        reduction.leave(LeftBuffers(client, 1, 10 * (client % 3), {"count": np.array(client)}))
+        return reduction.result()
+
+    for each in (False, True):
+        parts = [one(client, client / 3, -1e30 * client, each=each) for client in range(5)]
+        merged = [merge_hosts(parts[:2], BITS), merge_hosts(parts[2:], BITS)]
+        several, few = reduce_hosts(parts, BITS), reduce_hosts(merged, BITS)
+        assert (few.count, few.weight, few.maxima["top"].tolist()) == (several.count, several.weight, [4.0])
+        for sums, expected in ((few.totals, several.totals), (few.sums, several.sums)):
+            assert {name: total.tobytes() for name, total in sums.items()} == {
+                name: total.tobytes() for name, total in expected.items()
+            }
+        if each:
+            assert [v.tolist() for v in few.one_by_one("delta").vectors] == [
+                v.tolist() for v in several.one_by_one("delta").vectors
+            ]
+        assert [left.client for part in merged for left in part.left] == [1, 2]  # the one with most samples
+    with pytest.raises(RayflError, match="clients answered the same exchange with different names"):
+        merge_hosts([parts[0], host((0, Answer(1.0, other=vector(1.0))))], BITS)
 
 
 @pytest.mark.parametrize("weight", [-1e-9, float("nan"), float("inf"), LARGEST])
