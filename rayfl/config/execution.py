@@ -199,7 +199,8 @@ class Resources(Section):
             restart and repeat their client updates; in all other cases every process restarts from the last checkpoint
             and repeats the rounds since. The bits stay the same. With `secure` noise, which a repetition would draw
             again, the run ends instead, and `rayfl resume` continues it. Default: 3.
-        watchdog_s: Seconds without an answer after which the outstanding client updates are reported. Default: 60.
+        watchdog_s: Seconds without an answer, or a batch made, after which the outstanding client updates are reported.
+            Default: 60.
         dashboard: Starts Ray's dashboard, on loopback, with the cluster that a run starts on this machine, and prints
             its address. Raises an error if a cluster is already running, or if none is started. Default: false.
     """

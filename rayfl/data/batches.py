@@ -49,6 +49,7 @@ class BatchSource:
 
     Attributes:
         moves_labels: Whether labels are maps, which augmentations transform together with the images.
+        made: Number of batches made so far, by which a slow worker can be told from one that hangs.
 
     Raises:
         ScenarioError: An augmentation or collation cannot be built.
@@ -57,7 +58,7 @@ class BatchSource:
     def __init__(
         self, store: ShardStore, device: torch.device, cache_bytes: int = 0, ignored_label: int | None = None
     ) -> None:
-        self._store, self._device, self._ignored_label = store, device, ignored_label
+        self._store, self._device, self._ignored_label, self.made = store, device, ignored_label, 0
         self._images = are_images(store.train.x) and not store.collate
         self._pipelines = pipelines(store.augmentations)
         self._collate = build_collation(store.collate) if store.collate else None
@@ -132,6 +133,7 @@ class BatchSource:
     def batch(self, name: str, rows: np.ndarray | slice) -> Batch:
         """Some samples of a set, in the given order, never augmented."""
         x, y = self._reader(name).fetch(rows)
+        self.made += 1
         return self._finished(x), y
 
     def test_batch(self, rows: np.ndarray | slice) -> Batch:
@@ -247,6 +249,7 @@ class BatchSource:
         parts = [slice(start, start + batch_size) for start in range(0, len(y), batch_size)]
         if isinstance(x, dict) or pipeline is None:
             for part in parts:
+                self.made += 1
                 inputs = {key: tensor[part] for key, tensor in x.items()} if isinstance(x, dict) else x[part]
                 yield self._finished(inputs), y[part]
             return
@@ -255,6 +258,7 @@ class BatchSource:
         drawn = pipeline.draw(len(y), batch_size, (height, width, channels), rng)
         draws = None if drawn is None else to_device(drawn, self._device)
         for part in parts:
+            self.made += 1
             of_batch = None if draws is None else draws[:, part]
             batch = self._scaled(pipeline.on_pixels(x[part], of_batch, rng))
             labels = y[part]

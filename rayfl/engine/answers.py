@@ -34,6 +34,10 @@ Step = Callable[[ClientContext, Answer], None]
 class AnswersOfHost:
     """The answers to one exchange on one host.
 
+    Attributes:
+        clients: The clients that have answered.
+        first_model: The phase's first model on the device, if the exchange sends it.
+
     Args:
         plan: The phase.
         round_index: The round.
@@ -62,6 +66,7 @@ class AnswersOfHost:
         self._saved = (0, 0)
         self._reduction = Reduction(fraction_bits, exchange.each, isinstance(plan.phase, AsynchronousPhase))
         self._report = ReportBuilder()
+        self.clients: set[int] = set()
         self._steps = self._of_cohort() if exchange.at == "cohort" else [self._reduce, self._charge]
 
     def _of_cohort(self) -> list[Step]:
@@ -88,11 +93,17 @@ class AnswersOfHost:
         answer = yield from answer_of(self._exchange, client, self._send, self.first_model)
         for step in self._steps:
             step(client, answer)
+        self.clients.add(client.id)
         return answer
 
-    def result(self) -> tuple[HostAnswers, UpdateReport]:
-        """The clients' reduced answers, and a report on their updates."""
-        return self._reduction.result(), self._report.result()
+    def report(self) -> UpdateReport:
+        """The report on the updates since the last call."""
+        report, self._report = self._report.result(), ReportBuilder()
+        return report
+
+    def result(self) -> HostAnswers:
+        """The reduced answers of all clients."""
+        return self._reduction.result()
 
     def _check(self, client: ClientContext, answer: Answer) -> None:
         check_lengths(answer, self._plan.sent_vectors, self._model)

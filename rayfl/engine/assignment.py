@@ -6,6 +6,7 @@ The updates of an asynchronous phase are distributed over hosts ahead of the ser
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -50,6 +51,42 @@ def longest_first(groups: Sequence[Group], steps: Sequence[int], hosts: int) -> 
         assigned[host].append(group)
         heapq.heappush(load, (work + cost + BASE_STEPS * len(group), host))
     return assigned
+
+
+MERGED = 8
+"""Number of hosts' or nodes' sums that one process adds up."""
+
+
+def merge_steps(hosts: Sequence[int], nodes: Sequence[object]) -> list[list[list[int]]]:
+    """Plans how hosts' sums become at most `MERGED`: first on each node, then over nodes in a tree.
+
+    Args:
+        hosts: The hosts that have a sum.
+        nodes: The node of every host.
+
+    Returns:
+        Steps of merges: lists of hosts whose sums are merged by the first of them, which has the result. Hosts whose
+        sum waits for a later step, or for the server, are not listed.
+
+    Example:
+        >>> from rayfl.engine.assignment import merge_steps
+        >>> merge_steps(range(9), nodes="aaabbbccc")
+        [[[0, 1, 2], [3, 4, 5], [6, 7, 8]]]
+    """
+    steps: list[list[list[int]]] = []
+    if len(hosts) <= MERGED:
+        return steps
+    on_node: dict[object, list[int]] = {}
+    for host in hosts:
+        on_node.setdefault(nodes[host], []).append(host)
+    groups = list(on_node.values())
+    while True:
+        if merged := [group for group in groups if len(group) > 1]:
+            steps.append(merged)
+        heads = [group[0] for group in groups]
+        if len(heads) <= MERGED:
+            return steps
+        groups = [heads[first : first + MERGED] for first in range(0, len(heads), MERGED)]
 
 
 def most_hosts(plans: Sequence[PhasePlan]) -> int:
@@ -97,7 +134,79 @@ def segments(clients: Sequence[int], hosts: int, packed: bool) -> list[tuple[int
 
 
 PER_HOST = 2
-"""Updates that run or wait on a host at a time, so it can start the next one immediately."""
+"""Updates or units that run or wait on a host at a time, so it can start the next one immediately."""
+
+UNITS = 8
+"""Units that a host's share of a round is divided into, if it has as many groups and they are not too short; and units
+whose answers a host may hold that its death would lose."""
+
+SHORTEST_S = 0.05
+LONGEST_S = 1.0
+"""Limits on the time that a unit should take: a call costs a millisecond or two, and what a host has in hand is what
+it may lose, and what other hosts cannot take from it."""
+
+
+class Units:
+    """A round's groups, in units that wait for hosts. Which host runs a unit does not change the result.
+
+    Args:
+        shares: The groups of each host, longest first.
+        cost: Steps of the updates of a group, with `BASE_STEPS` for each.
+        step_s: Seconds that a step takes; None if it was not measured yet.
+        movable: Whether a host without units takes those that wait for others.
+    """
+
+    def __init__(
+        self,
+        shares: Sequence[Sequence[Group]],
+        cost: Callable[[Group], float],
+        step_s: float | None = None,
+        movable: bool = True,
+    ) -> None:
+        self._cost, self._step_s, self._movable = cost, step_s, movable
+        self._waiting = [deque(self._units_of(share)) for share in shares]
+
+    def take(self, host: int) -> list[Group] | None:
+        """The next unit for a host: its own, or else the most expensive one that waits for another; None if none."""
+        own = self._waiting[host]
+        if not own and self._movable:
+            own = max(self._waiting, key=lambda waiting: self._cost_of(waiting[0]) if waiting else 0.0)
+        return own.popleft() if own else None
+
+    def waiting(self, host: int) -> int:
+        """Number of a host's own units that wait."""
+        return len(self._waiting[host])
+
+    def is_done(self, host: int) -> bool:
+        """Whether nothing waits that a host could take."""
+        return not any(self._waiting) if self._movable else not self._waiting[host]
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting))
+
+    def _units_of(self, share: Sequence[Group]) -> list[list[Group]]:
+        """Consecutive groups, as equal in cost as possible."""
+        rest = self._cost_of(share)
+        number = self._number(rest)
+        units: list[list[Group]] = []
+        in_unit = 0.0
+        for group in share:
+            if not units or (in_unit >= rest / number and number > 1):
+                rest, number, in_unit = rest - in_unit, number - bool(units), 0.0
+                units.append([])
+            units[-1].append(group)
+            in_unit += self._cost(group)
+        return units
+
+    def _number(self, cost: float) -> int:
+        """Number of units for work of this cost."""
+        if self._step_s is None:
+            return UNITS
+        seconds = cost * self._step_s
+        return max(1, int(seconds / LONGEST_S), min(UNITS, int(seconds / SHORTEST_S)))
+
+    def _cost_of(self, groups: Iterable[Group]) -> float:
+        return sum(map(self._cost, groups))
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,10 @@ class Backend(Protocol):
         """The hosts, by number."""
 
     @property
+    def nodes(self) -> Sequence[object]:
+        """The node of every host, or whatever names the machine that it runs on."""
+
+    @property
     def server(self) -> Worker:
         """The server."""
 
@@ -64,6 +68,9 @@ class Backend(Protocol):
 
     def get(self, ref: Ref) -> Any:
         """Returns the value of a reference, or raises what the call raised."""
+
+    def progress(self) -> int:
+        """Returns the number of batches that hosts have made, as far as it is known; it grows while they work."""
 
     def detached(self, ref: Ref) -> Ref:
         """Returns a new reference to a value, without the lineage of the calls that made it.

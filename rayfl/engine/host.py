@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -18,7 +20,7 @@ from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import Slice
-from rayfl.engine.reduction import HostAnswers
+from rayfl.engine.reduction import HostAnswers, merge_hosts
 from rayfl.engine.resident import Resident
 from rayfl.engine.scoring import Score
 from rayfl.engine.state.client_states import ClientStates
@@ -57,6 +59,7 @@ class Host:
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
         self._states = ClientStates(scenario.resources.client_state_bytes)
+        self._open_answers: dict[tuple[int, int], AnswersOfHost] = {}
         self._writer: SnapshotWriter[list[StoredState]] = SnapshotWriter()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
@@ -70,34 +73,100 @@ class Host:
         }
         return where | platform_facts(self._device)
 
+    @property
+    def batches_made(self) -> int:
+        """Number of batches made so far, for training and evaluation; other threads may ask for it."""
+        return sum(resident.batches_made for resident in set(self._residents))
+
     def answer(
         self,
         round_index: RoundIndex,
         groups: Sequence[Sequence[int]],
         exchange: Exchange,
         committed: Mapping[int, int] | None = None,
+        before: Sequence[Sequence[int]] = (),
+        carried: HostAnswers | None = None,
+        *reported: UpdateReport,
     ) -> tuple[HostAnswers, UpdateReport]:
-        """Runs one exchange of a parallel round for some clients.
+        """Runs one exchange of a parallel round for some clients, and returns the sum of all answers that are here.
 
         Args:
             round_index: Position of the round within the scenario.
-            groups: This host's part of the cohort, in groups of clients that train at once.
+            groups: This host's part of the cohort, or the rest of it, in groups of clients that train at once.
             exchange: What the server sends.
             committed: By client, the last committed round that left it a state; clients without state are omitted.
+            before: The groups that `update` has run here for this exchange since the last call. They run again if
+                their answers are lost, since this process has started anew.
+            carried: The sum that the last call returned.
+            *reported: Reports of `update` that must precede this call.
 
         Returns:
-            The clients' reduced answers, and a report on their updates.
+            The reduced answers of all these clients, and a report on the updates of `groups`.
 
         Raises:
             ClientError: The first client update that failed.
         """
-        answers = self._answers(round_index, exchange)
+        key = round_index.round, exchange.number
+        answers = self._open_answers.pop(key, None)
+        earlier = {client for group in before for client in group}
+        if answers is None or not answers.clients <= earlier:
+            answers = self._answers(round_index, exchange)
+        lost = [group for group in before if not answers.clients.issuperset(group)]
+        self._run(answers, round_index, exchange, lost, committed)  # `update` has reported on them
+        report = self._run(answers, round_index, exchange, groups, committed)
+        result = answers.result()
+        return (result if carried is None else self.merge(carried, result)), report
+
+    def update(
+        self,
+        round_index: RoundIndex,
+        groups: Sequence[Sequence[int]],
+        exchange: Exchange,
+        committed: Mapping[int, int] | None = None,
+    ) -> UpdateReport:
+        """Runs one exchange for some clients, whose answers stay here until `answer` asks for them.
+
+        Args:
+            round_index: As for `answer`.
+            groups: A unit: some groups of clients that train at once.
+            exchange: As for `answer`.
+            committed: As for `answer`.
+
+        Returns:
+            A report on their updates.
+
+        Raises:
+            ClientError: The first client update that failed.
+        """
+        key = round_index.round, exchange.number
+        answers = self._open_answers.get(key)
+        if answers is None or answers.clients.intersection(*groups[:1]):  # repeated, though nothing was lost
+            answers = self._answers(round_index, exchange)
+            past = [number for number in self._open_answers if number[0] < round_index.round - 1]
+            for number in past:  # of rounds that a stop has discarded
+                del self._open_answers[number]
+            self._open_answers[key] = answers
+        return self._run(answers, round_index, exchange, groups, committed)
+
+    def _run(
+        self,
+        answers: AnswersOfHost,
+        round_index: RoundIndex,
+        exchange: Exchange,
+        groups: Sequence[Sequence[int]],
+        committed: Mapping[int, int] | None,
+    ) -> UpdateReport:
+        began = time.perf_counter()
         updates = self._updates(round_index, exchange.number, answers.first_model, committed)
         discrete = on_device(exchange.discrete, self._device)
         for group in groups:
             self._begins(group)
             updates.run(group, answers.update, discrete)
-        return answers.result()
+        return replace(answers.report(), seconds=time.perf_counter() - began)
+
+    def merge(self, *parts: HostAnswers) -> HostAnswers:
+        """Merges the answers of several hosts to one exchange; see `merge_hosts`."""
+        return merge_hosts(parts, self._scenario.numerics.fraction_bits)
 
     def answer_for_server(self, round_index: RoundIndex, exchange: Exchange) -> tuple[HostAnswers, UpdateReport]:
         """Runs an exchange that the cohort does not answer, as the update of one more client without traffic.
@@ -119,7 +188,7 @@ class Host:
         discrete = on_device(exchange.discrete, self._device)
         updates = self._updates(round_index, exchange.number)
         updates.run([pool_number(pool, store.num_clients)], answers.update, discrete)
-        return answers.result()
+        return answers.result(), answers.report()
 
     def relay(
         self,

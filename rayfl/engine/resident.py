@@ -93,6 +93,11 @@ class Resident:
         )
         return ClientContext(plan, facts, self._trained)
 
+    @property
+    def batches_made(self) -> int:
+        """Number of batches of samples made so far."""
+        return self._source.made
+
     def updates(self, local: Local) -> ClientUpdates:
         """Returns what runs client updates with these options: with DP if `local.dp` is set."""
         return self._plain if local.dp is None else self._private

@@ -274,6 +274,8 @@ class Scheduler:
         def settled() -> Generator[Event, None, None]:
             if self._settles or self._last_from is not None:
                 yield from self._finish(under_way, left=0)  # a stop takes precedence over errors of later rounds
+            while under_way and not self._stopped and self._is_over(under_way[0].round):
+                yield from self._finish(under_way, left=len(under_way) - 1)
             if self._stopped:
                 raise StoppedError
 
@@ -281,12 +283,16 @@ class Scheduler:
         parts = plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled, clock
         return schedule_of(plan.phase)(ScheduleContext(*parts))
 
+    def _is_over(self, round: SubmittedRound) -> bool:
+        refs = [call.ref for call in (*round.reports, *round.server_calls)]
+        return len(self._backend.wait(refs, 0)) == len(refs)
+
     def _finish(self, under_way: deque[_UnderWay], left: int) -> Generator[Event, None, None]:
         """Waits for rounds, commits and reports them, oldest first, until at most `left` are under way."""
         while len(under_way) > left and not self._stopped:
             oldest = under_way.popleft()
             done = oldest.round
-            values = yield from self._wait([*done.reports, *done.server_calls], done.index)
+            values = yield from self._wait([*done.reports, *done.server_calls], done.index, done.cohort)
             reports, server = values[: len(done.reports)], values[len(done.reports) :]
             self._progress.check(done, reports)
             yield from self._commit(done)
@@ -344,5 +350,7 @@ class Scheduler:
             yield from self._wait(calls, done.index)
         # otherwise there is nothing to wait for: the server already has the round's model and only drops the old one
 
-    def _wait(self, calls: Sequence[Call], index: RoundIndex) -> Generator[Event, None, list[Any]]:
-        return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round))
+    def _wait(
+        self, calls: Sequence[Call], index: RoundIndex, cohort: Sequence[int] = ()
+    ) -> Generator[Event, None, list[Any]]:
+        return (yield from self._watchdog.wait(calls, index.config(self._scenario).name, index.round, cohort))

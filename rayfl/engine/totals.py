@@ -100,16 +100,18 @@ class UpdateReport:
         traffic: The protocol's traffic.
         scalars: Reported scalars by client and name.
         spent: Privacy spent, by client; empty without `local.dp`.
+        seconds: How long they took, by the host's clock; 0 if that was not measured.
     """
 
     losses: Mapping[int, tuple[float, int]]
     traffic: Traffic
     scalars: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     spent: SpendingByClient = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 class ReportBuilder:
-    """Collects the reports of a host's client updates."""
+    """Collects the reports of the client updates of one call on a host."""
 
     def __init__(self) -> None:
         self._losses: dict[int, tuple[float, int]] = {}

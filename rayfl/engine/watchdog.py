@@ -9,7 +9,7 @@ from typing import Any
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import Event, Waiting
-from rayfl.errors import LostError, ResourceError
+from rayfl.errors import ClientError, LostError, ResourceError
 
 SILENCE_FACTOR = 10.0
 """The watchdog gives up after this many times the phase's longest silence before an answer."""
@@ -24,9 +24,10 @@ WARNINGS_AT_FIRST = 30.0
 class Watchdog:
     """Watches over the calls of a run; the scheduler's is for hosts and server, the driver's for the scheduler.
 
-    It measures how long answers take, except for each host's first, for which the host loads PyTorch and its data. The
-    limit is higher until all hosts have answered and, since an evaluation may take far longer than the updates before
-    it, until a phase's first evaluation is over.
+    Silence is the time without an answer and without progress on any host (`Backend.progress`), so an update may take
+    hours. The watchdog measures how long it lasts, except before each host's first answer, for which the host loads
+    PyTorch and its data. The limit is higher until all hosts have answered and, since an evaluation may take far longer
+    than the updates before it, until a phase's first evaluation is over.
 
     Args:
         scenario: The scenario.
@@ -39,6 +40,7 @@ class Watchdog:
         self._every_s = scenario.resources.watchdog_s
         self._gives_up = scenario.resources.restarts > 0 and scenario.repeatable
         self._answered: set[int] = set()
+        self._progress = 0
         self._longest_s: dict[str, float] = {}
         self._evaluated: dict[str, bool] = {}
 
@@ -50,42 +52,51 @@ class Watchdog:
         """Notes that an evaluation of a phase is over."""
         self._evaluated[phase] = True
 
-    def wait(self, calls: Sequence[Call], phase: str, round: int) -> Generator[Event, None, list[Any]]:
+    def wait(
+        self, calls: Sequence[Call], phase: str, round: int, cohort: Sequence[int] = ()
+    ) -> Generator[Event, None, list[Any]]:
         """Waits for some calls; yields a `Waiting` event whenever none has returned for `resources.watchdog_s`.
 
         Args:
             calls: Calls that return one value each.
             phase: Name of the phase.
             round: The round within the scenario.
+            cohort: The round's clients, in order.
 
         Returns:
             Their values, in order.
 
         Raises:
-            RayflError: The error of the first call that fails, even if others are under way.
+            RayflError: The error of the first call that fails, even if others are under way; see `wait_for_some`.
             LostError: No call returned for longer than the limit.
         """
         values: dict[Ref, Any] = {}
+        while pending := [call for call in calls if call.ref not in values]:
+            values |= yield from self.wait_for_some(pending, phase, round, cohort)
+        return [values[call.ref] for call in calls]
+
+    def wait_for_some(
+        self, calls: Sequence[Call], phase: str, round: int, cohort: Sequence[int] = ()
+    ) -> Generator[Event, None, dict[Ref, Any]]:
+        """Waits until one or more of some calls have returned; see `wait`.
+
+        Returns:
+            The values of those that have, by reference.
+
+        Raises:
+            RayflError: The error of one that failed. Of several client updates that have failed, the error is that of
+                the client who is first in the cohort, whichever worker was faster.
+            LostError: As `wait`.
+        """
         pending = {call.ref: call for call in calls}
-        since = self._clock()
-        while pending:
-            done, firsts = self._backend.wait(list(pending), self._every_s), self._firsts(pending.values())
-            for ref in done:
-                try:
-                    values[ref] = self._backend.get(ref)
-                except ResourceError as error:
-                    error.args = (f"while waiting for {pending[ref].what}, phase '{phase}', round {round}: {error}",)
-                    raise
-                if (host := pending.pop(ref).host) is not None:
-                    self._answered.add(host)
-            now = self._clock()
-            silence = now - since
-            if done:
-                if not firsts:
-                    self._longest_s[phase] = max(silence, self._longest_s.get(phase, 0.0))
-                since = now
+        began = since = self._clock()
+        firsts = self._firsts(calls)
+        while not (done := self._backend.wait(list(pending), self._every_s)):
+            if self._has_progressed():
+                since = self._clock()
                 continue
-            outstanding = tuple(call.what for call in pending.values())
+            silence = self._clock() - since
+            outstanding = tuple(call.what for call in calls)
             yield Waiting(phase, round, silence, outstanding)
             limit, why = self._limit(phase, firsts)
             if self._gives_up and silence >= limit:
@@ -93,7 +104,24 @@ class Watchdog:
                     f"no answer for {silence:.0f} s, and the limit is {limit:.0f} s ({why}), phase "
                     f"'{phase}', round {round}: {', '.join(outstanding)}"
                 )
-        return [values[call.ref] for call in calls]
+        values: dict[Ref, Any] = {}
+        failed: list[ClientError] = []
+        for ref in done:
+            try:
+                values[ref] = self._backend.get(ref)
+            except ClientError as error:
+                failed.append(error)
+            except ResourceError as error:
+                error.args = (f"while waiting for {pending[ref].what}, phase '{phase}', round {round}: {error}",)
+                raise
+            if (host := pending[ref].host) is not None:
+                self._answered.add(host)
+        if failed:
+            order = {client: place for place, client in enumerate(cohort)}
+            raise min(failed, key=lambda error: order.get(error.client, len(order)))
+        if not firsts:
+            self._longest_s[phase] = max(self._clock() - max(began, since), self._longest_s.get(phase, 0.0))
+        return values
 
     def wait_while_answered(
         self, ref: Ref, ask: Callable[[], Call], phase: str, round: int
@@ -121,6 +149,11 @@ class Watchdog:
                         f"{asked.what} does not answer for {silence:.0f} s, and the limit is {limit:.0f} s, phase "
                         f"'{phase}', round {round}"
                     )
+
+    def _has_progressed(self) -> bool:
+        """Whether hosts have made batches since the last time that nothing returned."""
+        before, self._progress = self._progress, self._backend.progress()
+        return self._progress > before
 
     def _firsts(self, calls: Iterable[Call]) -> bool:
         """Whether a call is pending on a host that has never answered."""

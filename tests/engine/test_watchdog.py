@@ -12,22 +12,33 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Call, Ref
 from rayfl.engine.events import Waiting
 from rayfl.engine.watchdog import SILENCE_FACTOR, WARNINGS, WARNINGS_AT_FIRST, Watchdog
-from rayfl.errors import LostError
+from rayfl.errors import ClientError, LostError
 from tests.engine.scenes import tables
 
 
 class Clockwork(InlineBackend):
     """Every call is answered at a certain time of its own clock; its reference is that time."""
 
-    def __init__(self) -> None:
-        self.now = 0.0
+    def __init__(self, trains_until: float = 0.0) -> None:
+        self.now, self._trains_until = 0.0, trains_until
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
         self.now = min(max(self.now, min(refs)), self.now + timeout_s)
         return [ref for ref in refs if ref <= self.now]
 
     def get(self, ref: Ref) -> Any:
+        if isinstance(ref, Failure):
+            raise ref.error
         return ref
+
+    def progress(self) -> int:
+        return int(min(self.now, self._trains_until))
+
+
+class Failure(float):
+    """The time at which a call fails."""
+
+    error: Exception
 
 
 def watched(backend: Clockwork, **resources: Any) -> Watchdog:
@@ -104,6 +115,33 @@ def test_a_phases_first_evaluation_may_take_longer_than_all_updates_before() -> 
     watchdog.evaluation_begins("p")
     with pytest.raises(LostError, match=rf"limit is {SILENCE_FACTOR * (WARNINGS_AT_FIRST * 10 - 1):.0f} s"):
         silences(watchdog, 1e9)
+
+
+def test_an_update_that_makes_progress_may_take_any_time_and_one_that_makes_none_is_found() -> None:
+    backend = Clockwork(trains_until=5e4)
+    watchdog = watched(backend)
+    assert silences(watchdog, 5e4) == []
+    silences(watchdog, backend.now + 1)
+    with pytest.raises(LostError, match=rf"no answer for {WARNINGS_AT_FIRST * 10:.0f} s"):
+        list(watched(later := Clockwork(trains_until=5e4)).wait([Call(1e9, "host 0", host=0)], "p", 1))
+    assert later.now == pytest.approx(5e4 + WARNINGS_AT_FIRST * 10, abs=20)
+
+
+def test_of_errors_that_have_arrived_that_of_the_first_client_in_the_cohort_counts() -> None:
+    def failed(client: int, at: float) -> Failure:
+        failure = Failure(at)
+        failure.error = ClientError(client, 0, "p", 1, "it failed")
+        return failure
+
+    together = [Call(failed(client, 5.0 + client / 100), f"client {client}", host=0) for client in (4, 2, 7)]
+    backend = Clockwork()
+    backend.now = 6.0
+    with pytest.raises(ClientError) as raised:
+        list(watched(backend).wait([*together, Call(1e9, "host 1", host=1)], "p", 1, cohort=[9, 7, 2, 4]))
+    assert raised.value.client == 7
+    with pytest.raises(ClientError) as raised:
+        list(watched(Clockwork()).wait(together, "p", 1, cohort=[9, 7, 2, 4]))
+    assert raised.value.client == 2  # the first to arrive
 
 
 def test_without_restarts_it_waits_for_ever() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
-from rayfl.backends.ray.host_actor import HostActor
-from rayfl.backends.ray.placement import reserved, resources_of
+from rayfl.backends.ray.host_actor import HostActor, scheduler_name
+from rayfl.backends.ray.placement import nodes_of, reserved, resources_of
 from rayfl.backends.ray.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.backends.ray.server_actor import ServerActor
 from rayfl.backends.ray.user_code import UserCode
@@ -45,8 +45,10 @@ class Actors:
             for index, place in enumerate(places)
         ]
         self.groups = {place.placement_group for place in places}
-        self._backend = RayBackend(self.hosts, self.server)
-        scheduler = _beside_driver(SchedulerActor, [DURING_RUN]).remote(code, shared, self._backend)
+        self._backend = RayBackend(self.hosts, self.server, nodes_of(places))
+        scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(server_name)).remote(
+            code, shared, self._backend
+        )
         self.scheduler = ActorWorker(scheduler, "the scheduler", SchedulerActor)
 
     @property

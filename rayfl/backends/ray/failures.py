@@ -154,6 +154,11 @@ class Started(Generic[T]):
             message = "".join(traceback.format_exception_only(error)).strip()
             self._error = ResourceError(f"{where}: {message}\n{their_traceback(error)}")
 
+    @property
+    def is_there(self) -> bool:
+        """Whether the constructor made the object."""
+        return self._error is None
+
     def get(self) -> T:
         """Returns the object, or raises the stored error."""
         if self._error is not None:

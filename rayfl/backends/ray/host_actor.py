@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -19,6 +21,15 @@ if TYPE_CHECKING:
     from rayfl.engine.host import Host
 
 
+BEATS_EVERY_S = 5.0
+"""How often a host reports its progress at least, unless `resources.watchdog_s` is shorter."""
+
+
+def scheduler_name(server: str) -> str:
+    """The scheduler's name as an actor, from the server's."""
+    return f"{server}-scheduler"
+
+
 class HostActor:
     """A `rayfl.engine.host.Host` behind the methods of an actor.
 
@@ -29,8 +40,11 @@ class HostActor:
 
     def __init__(self, index: int, server: str) -> None:
         keep_freed_memory()
-        self._index, self._server, self._watched = index, server, False
+        self._index, self._server, self._watched, self._reported = index, server, False, 0
+        self._host: Started[Host] | None = None
+        self._beats_every_s = BEATS_EVERY_S
         self.open()
+        Thread(target=self._beat, daemon=True).start()
         if ray.get_runtime_context().was_current_actor_reconstructed:
             self.watch()
             with suppress(RayError, LostError):  # if the server died too, the next call reports it
@@ -39,6 +53,18 @@ class HostActor:
     def watch(self) -> None:
         """Announces clients to the server from now on, before they are trained."""
         self._watched = True
+
+    def _beat(self) -> None:
+        """Reports to the scheduler, again and again, how many batches the host has made since the last time."""
+        while True:
+            time.sleep(self._beats_every_s)
+            host = self._host
+            made = host.get().batches_made if host is not None and host.is_there else 0
+            if made > self._reported:
+                with suppress(RayError, ValueError):  # the scheduler is dead, or not there yet
+                    scheduler: Any = ray.get_actor(scheduler_name(self._server))
+                    scheduler.beat.remote(self._index, made - self._reported)
+                    self._reported = made
 
     def _begins(self, clients: Sequence[int]) -> None:
         if self._watched and ray.get(self._keeper().begins.remote(self._index, clients)) >= SEEN:
@@ -56,8 +82,8 @@ class HostActor:
         Args:
             opened: The result of the server's `open`, for which this call must wait.
         """
-        self._watched = False
-        self._host: Started[Host] | None = None  # frees the previous run's memory first
+        self._watched, self._reported = False, 0
+        self._host = None  # frees the previous run's memory first
         self._host = Started(f"worker {self._index}", self._make)
 
     def _make(self) -> Host:
@@ -66,7 +92,9 @@ class HostActor:
         received: tuple[UserCode, PlanBox] = ray.get(self._keeper().given.remote())
         code, whole = received
         code.make_importable()
-        return Host(self._index, ray.get(whole[0]), self._begins)
+        run = ray.get(whole[0])
+        self._beats_every_s = min(BEATS_EVERY_S, run.scenario.resources.watchdog_s / 2)
+        return Host(self._index, run, self._begins)
 
     @property
     def _opened(self) -> Host:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import ray
 from ray.exceptions import GetTimeoutError
-from ray.util import get_current_placement_group
+from ray.util import get_current_placement_group, placement_group_table
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -274,6 +274,15 @@ def _hint_for_trials(resources: Resources) -> str:
 
 def _place(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrategy:
     return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
+
+
+def nodes_of(places: Sequence[PlacementGroupSchedulingStrategy]) -> list[str]:
+    """The node of each place, by its id; hosts that lose their node may move to another."""
+    tables = {place.placement_group.id: placement_group_table(place.placement_group) for place in places}
+    return [
+        tables[place.placement_group.id].get("bundles_to_node_id", {}).get(place.placement_group_bundle_index, "")
+        for place in places
+    ]
 
 
 def _bundle(resources: Resources) -> dict[str, float]:

@@ -39,6 +39,8 @@ class SchedulerActor:
             backend: Hosts and server.
         """
 
+        self._backend = backend
+
         def make() -> Scheduler:
             code.make_importable()
             return Scheduler(run, backend)
@@ -70,6 +72,11 @@ class SchedulerActor:
     @ray.method(concurrency_group=DURING_RUN)
     def interrupt(self) -> None:
         self._scheduler.get().interrupt()
+
+    @ray.method(concurrency_group=DURING_RUN)
+    def beat(self, host: int, batches: int) -> None:
+        """Notes how many batches a host has made; hosts report it every few seconds."""
+        self._backend.beats[host] = self._backend.beats.get(host, 0) + batches
 
     @ray.method(concurrency_group=DURING_RUN)
     def answer(self) -> None:

@@ -35,12 +35,17 @@ class ActorWorker:
 
 
 class RayBackend:
-    """Hosts and server as actors."""
+    """Hosts and server as actors; see `Backend`.
+
+    Attributes:
+        beats: By host, the number of batches that it has made.
+    """
 
     rounds_ahead = 1
 
-    def __init__(self, hosts: Sequence[ActorWorker], server: ActorWorker) -> None:
-        self.hosts, self.server = hosts, server
+    def __init__(self, hosts: Sequence[ActorWorker], server: ActorWorker, nodes: Sequence[str] = ()) -> None:
+        self.hosts, self.server, self.nodes = hosts, server, nodes
+        self.beats: dict[int, int] = {}
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
         refs = list(refs)
@@ -54,6 +59,9 @@ class RayBackend:
             return ray.get(ref)
         except RayError as error:
             raise as_rayfl_error(error, self._names()) from None
+
+    def progress(self) -> int:
+        return sum(self.beats.values())
 
     def detached(self, ref: Ref) -> Ref:
         (held,) = self.get(self.server.call("hold", ref))

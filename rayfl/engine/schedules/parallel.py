@@ -5,21 +5,32 @@ With local training without communication: parallel rounds in which no model is 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from rayfl.config.base_phase import BasePhase
 from rayfl.config.phase import LocalPhase, ParallelPhase
-from rayfl.engine.assignment import Group, at_home, grouped, longest_first
-from rayfl.engine.backend import Call
+from rayfl.engine.assignment import (
+    BASE_STEPS,
+    PER_HOST,
+    UNITS,
+    Group,
+    Units,
+    at_home,
+    grouped,
+    longest_first,
+    merge_steps,
+)
+from rayfl.engine.backend import LONGEST_CHAIN, Call, Ref
 from rayfl.engine.events import Event
 from rayfl.engine.plan.cohort import cohort_sizes
 from rayfl.engine.plan.participation import Participant
 from rayfl.engine.plan.round_times import parallel_round
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.schedules.schedule import Schedule, SubmittedRound
+from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
+from rayfl.engine.totals import UpdateReport
 from rayfl.local.steps import typical, update_steps
 
 
@@ -30,6 +41,11 @@ class Parallel(Schedule):
     noun = "parallel phase"
     keeps_time = True
 
+    def __init__(self, context: ScheduleContext) -> None:
+        super().__init__(context)
+        self._steps: dict[int, int] = {}
+        self._step_s: float | None = None
+
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
         participants = self.draw(index)
@@ -38,8 +54,7 @@ class Parallel(Schedule):
         if not cohort and not self.plan.phase.hides_cohort:
             return self.timed(self.idle(index), times)
         server, hosts = self.backend.server, self.backend.hosts
-        shares = self._assign(cohort)
-        assignments = [(host, [client for group in groups for client in group]) for host, groups in shares]
+        assignments: list[tuple[int, list[int]]] = []
         exchange, reports, server_calls = server.call("begin", index, cohort), [], []
         for asked in self.plan.asked:
             parts = []
@@ -49,14 +64,84 @@ class Parallel(Schedule):
                 parts.append(part)
                 what = f"worker {host}: the server's {'samples' if asked == 'server' else 'work'}"
                 reports.append(Call(report, what, host))
-            for host, groups in shares if asked == "cohort" else ():
-                part, call = self.answer(host, index, groups, exchange)
-                parts.append(part)
-                reports.append(call)
+            else:
+                sums, calls, assignments = yield from self._answers(index, exchange, cohort)
+                parts += self._merged(sums)
+                reports += calls
             scalars, exchange = server.call("receive", index, None, *parts, returns=2)
             server_calls.append(Call(scalars, "server: aggregation"))
-        yield from ()
-        return self.timed(SubmittedRound(index, assignments, reports, server_calls), times)
+        return self.timed(SubmittedRound(index, assignments, reports, server_calls, cohort=cohort), times)
+
+    def _answers(
+        self, index: RoundIndex, exchange: Ref, cohort: Sequence[int]
+    ) -> Generator[Event, None, tuple[dict[int, Ref], list[Call], list[tuple[int, list[int]]]]]:
+        """Gives a cohort to the hosts, unit by unit, until none waits.
+
+        Returns:
+            References to the sum of each host, the calls that return the reports, and the clients of each host.
+        """
+        shares = self._assign(cohort)
+        units = Units(shares, self._cost, self._step_s, movable=not self.plan.client_state)
+        at_stake = max(UNITS, max(map(units.waiting, range(len(shares)))) // LONGEST_CHAIN)
+        in_hand: list[list[Call]] = [[] for _ in shares]
+        updated: list[list[Group]] = [[] for _ in shares]
+        unanswered: list[list[list[Group]]] = [[] for _ in shares]
+        sums: dict[int, Ref] = {}
+        reports: list[Call] = []
+
+        def answer(host: int, unit: list[Group]) -> None:
+            before = [group for earlier in unanswered[host] for group in earlier]
+            under_way = [call.ref for call in in_hand[host]]
+            sums[host], call = self.answer(host, index, unit, exchange, before, sums.get(host), under_way)
+            unanswered[host] = []
+            in_hand[host].append(call)
+            reports.append(call)
+
+        def submit(host: int, unit: list[Group]) -> None:
+            updated[host] += unit
+            if units.is_done(host) or len(unanswered[host]) + 1 == at_stake:
+                answer(host, unit)
+                return
+            unanswered[host].append(unit)
+            in_hand[host].append(self.update(host, index, unit, exchange))
+            reports.append(in_hand[host][-1])
+
+        while True:
+            for _ in range(PER_HOST):
+                for host, calls in enumerate(in_hand):
+                    if len(calls) < PER_HOST and (unit := units.take(host)):
+                        submit(host, unit)
+            if not units:
+                break
+            done = yield from self.wait_for_some([call for calls in in_hand for call in calls], index, cohort)
+            in_hand[:] = [[call for call in calls if call.ref not in done] for calls in in_hand]
+            self._measure(done.values())
+        for host, earlier in enumerate(unanswered):
+            if earlier:
+                answer(host, [])
+        clients = [(host, [client for group in groups for client in group]) for host, groups in enumerate(updated)]
+        return sums, reports, [(host, own) for host, own in clients if own]
+
+    def _merged(self, sums: dict[int, Ref]) -> list[Ref]:
+        """References to as few sums as the server should receive; hosts merge those of many."""
+        sums = dict(sums)
+        for step in merge_steps(list(sums), self.backend.nodes):
+            for host, *others in step:
+                parts = [sums[host], *map(sums.pop, others)]
+                sums[host] = self.backend.hosts[host].call("merge", *parts)
+        return list(sums.values())
+
+    def _cost(self, clients: Iterable[int]) -> float:
+        """The cost of these clients' updates, in steps."""
+        return sum(self._steps[client] + BASE_STEPS for client in clients)
+
+    def _measure(self, reports: Iterable[UpdateReport]) -> None:
+        """Learns how long a step takes."""
+        for report in reports:
+            if not report.losses:
+                continue
+            step_s = report.seconds / self._cost(report.losses)
+            self._step_s = step_s if self._step_s is None else (self._step_s + step_s) / 2
 
     def _limits(self, participants: Sequence[Participant]) -> tuple[int, float | None, int]:
         """Returns the number of answers that count, the deadline of an exchange, and the quorum of a round."""
@@ -65,16 +150,16 @@ class Parallel(Schedule):
             most = cohort_sizes(self.plan.phase, len(self.sizes))[1]
         return most, settings.deadline_s, settings.quorum
 
-    def _assign(self, cohort: Sequence[int]) -> list[tuple[int, list[Group]]]:
+    def _assign(self, cohort: Sequence[int]) -> list[list[Group]]:
+        """Returns every host's groups of a cohort."""
         hosts, local = len(self.backend.hosts), typical(self.plan.phase.local)
         sizes = self.plan.algorithm.training_sizes(self.sizes[np.asarray(cohort, np.int64)])
         steps, at_once = [update_steps(local, int(size)) for size in sizes], self.scenario.numerics.clients_at_once
+        self._steps = dict(zip(cohort, steps, strict=True))
         if self.plan.keeps_client_state:
-            assigned = at_home(cohort, steps, at_once, hosts)
-        else:
-            groups, steps_of = grouped(cohort, steps, at_once), dict(zip(cohort, steps, strict=True))
-            assigned = longest_first(groups, [sum(steps_of[client] for client in group) for group in groups], hosts)
-        return [(host, groups) for host, groups in enumerate(assigned) if groups]
+            return at_home(cohort, steps, at_once, hosts)
+        groups = grouped(cohort, steps, at_once)
+        return longest_first(groups, [sum(self._steps[client] for client in group) for group in groups], hosts)
 
 
 class LocalOnly(Parallel):

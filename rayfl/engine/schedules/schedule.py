@@ -47,6 +47,7 @@ class SubmittedRound:
         simulated: Simulated totals at the round's end, as returned by `VirtualClock.pass_round`.
         unanswered: By client, the traffic of this round's updates whose answers do not count. These updates are not
             computed, but still charged to the clients' privacy.
+        cohort: The clients in the order drawn; of errors that arrive together, the first of these counts.
     """
 
     index: RoundIndex
@@ -59,6 +60,7 @@ class SubmittedRound:
     scalars: Mapping[str, float] = field(default_factory=dict)
     simulated: Simulated | None = None
     unanswered: Mapping[int, Traffic] = field(default_factory=dict)
+    cohort: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class ScheduleContext:
             once per round, in order.
         committed: Returns the last committed round of those of the given clients that keep state.
         settled: Waits for earlier rounds if one of them may be made the last; call it before waiting for anything.
+            Commits and reports those that are over in any case.
         clock: The run's virtual clock; None without [participation] and for training on pooled samples.
     """
 
@@ -176,12 +179,39 @@ class Schedule(ABC):
             return round
         return replace(round, simulated=self.clock.pass_round(times.simulated), unanswered=times.unanswered)
 
-    def answer(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> tuple[Ref, Call]:
-        """Submits groups of clients that answer an exchange; returns references to their sum and to their report."""
+    def update(self, host: int, index: RoundIndex, groups: Sequence[Sequence[int]], exchange: Ref) -> Call:
+        """Submits groups of clients whose answers stay on the host until `answer`; returns the report's call."""
         clients = [client for group in groups for client in group]
-        committed = self._context.committed(clients)
-        part, report = self.backend.hosts[host].call("answer", index, groups, exchange, committed, returns=2)
-        return part, Call(report, f"worker {host}: {client_names(clients)}", host)
+        report = self.backend.hosts[host].call("update", index, groups, exchange, self._context.committed(clients))
+        return Call(report, f"worker {host}: {client_names(clients)}", host)
+
+    def answer(
+        self,
+        host: int,
+        index: RoundIndex,
+        groups: Sequence[Sequence[int]],
+        exchange: Ref,
+        before: Sequence[Sequence[int]] = (),
+        carried: Ref = None,
+        reports: Sequence[Ref] = (),
+    ) -> tuple[Ref, Call]:
+        """Submits groups of clients that answer an exchange; returns references to their sum and to their report.
+
+        Args:
+            host: The host.
+            index: The round.
+            groups: The groups.
+            exchange: The exchange.
+            before: Groups submitted with `update` since the last `answer`, which belong to the same sum.
+            carried: Reference to an earlier sum to which this one is added; None for none.
+            reports: The reports of these updates that are not over yet.
+        """
+        clients = [client for group in groups for client in group]
+        committed = self._context.committed([client for group in (*before, *groups) for client in group])
+        more = (before, carried, *reports) if before or carried is not None else ()
+        part, report = self.backend.hosts[host].call("answer", index, groups, exchange, committed, *more, returns=2)
+        what = client_names(clients) if clients else "the sum of its clients' answers"
+        return part, Call(report, f"worker {host}: {what}", host)
 
     def relay(self, host: int, index: RoundIndex, clients: Sequence[int], model: Ref) -> tuple[Ref, Call]:
         """Submits a segment of a relay; returns references to its last client's model and to the report."""
@@ -197,6 +227,13 @@ class Schedule(ABC):
         """Waits for calls within a round, watched by the watchdog; returns their values."""
         yield from self._context.settled()
         return (yield from self._context.watchdog.wait(calls, self.plan.phase.name, index.round))
+
+    def wait_for_some(
+        self, calls: Sequence[Call], index: RoundIndex, cohort: Sequence[int]
+    ) -> Generator[Event, None, dict[Ref, Any]]:
+        """As `wait`, but only until some calls have returned; returns their values by reference."""
+        yield from self._context.settled()
+        return (yield from self._context.watchdog.wait_for_some(calls, self.plan.phase.name, index.round, cohort))
 
 
 schedules = Registry(
