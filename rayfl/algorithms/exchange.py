@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -153,6 +153,26 @@ class Answer:
         self.sums, self.maxima, self.diagnostics = dict(sums or {}), dict(maxima or {}), dict(diagnostics or {})
 
 
+class Sums(Mapping[str, np.ndarray]):
+    """Sums by name, each computed when it is read: nothing as long as the model is held longer than it is used.
+
+    Args:
+        compute: Functions that return a sum, float64 [n], in memory of its own.
+    """
+
+    def __init__(self, compute: Mapping[str, Callable[[], np.ndarray]]) -> None:
+        self._compute = compute
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._compute[name]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._compute)
+
+    def __len__(self) -> int:
+        return len(self._compute)
+
+
 @dataclass(frozen=True)
 class Answers:
     """The answers of a cohort, reduced exactly: the result does not depend on their order.
@@ -200,7 +220,8 @@ class Answers:
                 if name not in self.each
                 else f"'{name}' came one by one (each=True) and was not summed; use answers.one_by_one('{name}')"
             )
-        result: np.ndarray = self.totals[name] / self.weight
+        total = self.totals[name]
+        result: np.ndarray = np.divide(total, self.weight, out=total if isinstance(self.totals, Sums) else None)
         return result
 
     def one_by_one(self, name: str) -> Updates:

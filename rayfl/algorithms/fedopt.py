@@ -77,7 +77,7 @@ class SGD(ServerOptimizer):
     lr: PositiveFloat = 1.0
 
     def step(self, server: ServerState, delta: np.ndarray) -> np.ndarray:
-        return self.lr * delta
+        return delta if self.lr == 1 else self.lr * delta
 
 
 class Momentum(ServerOptimizer):

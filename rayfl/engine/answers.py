@@ -15,6 +15,7 @@ from rayfl.algorithms.exchange import MORE_IF_SUMMED, Answer, Exchange
 from rayfl.algorithms.transforms import Encoded
 from rayfl.config.phase import AsynchronousPhase
 from rayfl.data.tensors import to_tensor
+from rayfl.engine.exact_sum import SumMemory
 from rayfl.engine.plan.message_sizes import MessageSizes
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
@@ -45,6 +46,7 @@ class AnswersOfHost:
         model: The resident model.
         sizes: The phase's message sizes.
         fraction_bits: See `ExactSum`.
+        memory: See `ExactSum`.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class AnswersOfHost:
         model: FlatModel,
         sizes: MessageSizes,
         fraction_bits: int,
+        memory: SumMemory | None = None,
     ) -> None:
         self._plan, self._round, self._exchange = plan, round_index.round, exchange
         self._model, self._sizes = model, sizes
@@ -64,7 +67,7 @@ class AnswersOfHost:
         self._down = exchange.down if first_model is None else (*exchange.down, "model")
         self._usual = sizes.traffic(self._down, exchange.up)
         self._saved = (0, 0)
-        self._reduction = Reduction(fraction_bits, exchange.each, isinstance(plan.phase, AsynchronousPhase))
+        self._reduction = Reduction(fraction_bits, exchange.each, isinstance(plan.phase, AsynchronousPhase), memory)
         self._report = ReportBuilder()
         self.clients: set[int] = set()
         self._steps = self._of_cohort() if exchange.at == "cohort" else [self._reduce, self._charge]

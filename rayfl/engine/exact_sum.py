@@ -70,17 +70,45 @@ class PartialSum:
     further: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
 
+class SumMemory:
+    """Vectors of earlier sums, in which later ones begin: new memory of 800 MB takes a second to be mapped.
+
+    A share (`PartialSum`) shows the vector of its sum, which is therefore free only once whoever receives the share has
+    copied it. Vectors are zeroed before they are used again.
+    """
+
+    def __init__(self) -> None:
+        self._shown: list[Tensor] = []
+        self._free: list[Tensor] = []
+
+    def zeros(self, like: Tensor) -> Tensor:
+        """A float64 vector of zeros, as long as `like` and on its device."""
+        for place, vector in enumerate(self._free):
+            if vector.shape == like.shape and vector.device == like.device:
+                return self._free.pop(place).zero_()
+        return like.new_zeros(like.shape).double()
+
+    def show(self, vector: Tensor) -> None:
+        """Notes that a share shows a vector from `zeros`."""
+        self._shown.append(vector)
+
+    def copied(self) -> None:
+        """Notes that all shares made so far were copied; vectors that none has shown since are forgotten."""
+        self._free, self._shown = self._shown or self._free, []
+
+
 class ExactSum:
     """A running sum of weighted vectors, kept on the device of the first vector."""
 
-    def __init__(self, name: str, fraction_bits: int) -> None:
+    def __init__(self, name: str, fraction_bits: int, memory: SumMemory | None = None) -> None:
         """Starts an empty sum.
 
         Args:
             name: What is summed, for error messages.
             fraction_bits: Contributions are rounded to multiples of 2**-fraction_bits.
+            memory: Where its vector is; by default in new memory.
         """
-        self._name, self._bits = name, fraction_bits
+        self._name, self._bits, self._memory = name, fraction_bits, memory or SumMemory()
         self._total: Tensor | None = None
         self._chunks: list[_Bins] = []
 
@@ -101,7 +129,7 @@ class ExactSum:
         values = values.detach()
         step = CHUNK if values.device.type == "cpu" else max(len(values), 1)
         if self._total is None:
-            self._total = values.new_zeros(values.shape).double()
+            self._total = self._memory.zeros(values)
             self._chunks = [_Bins(chunk, self._bits) for chunk in torch.split(self._total, step) if len(chunk)]
         if values.shape != self._total.shape:
             raise SumRangeError(
@@ -128,6 +156,7 @@ class ExactSum:
         """
         if self._total is None:
             raise ValueError(f"nothing was added to '{self._name}'")
+        self._memory.show(self._total)
         total, bound = self._total.cpu().numpy(), max((bins.bounds[0] for bins in self._chunks), default=0.0)
         depth = max((len(bins.sums) for bins in self._chunks), default=1) - 1
         if not depth:
@@ -224,7 +253,7 @@ def merge(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> Partial
     Raises:
         SumRangeError: The shares have different lengths.
     """
-    _check_lengths(name, parts)
+    check_lengths(name, parts)
     total = np.array(parts[0].total)
     for part in parts[1:]:
         total += part.total
@@ -266,7 +295,7 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     Raises:
         SumRangeError: The shares have different lengths.
     """
-    _check_lengths(name, parts)
+    check_lengths(name, parts)
     total = np.array(parts[0].total)
     for part in parts[1:]:
         total += part.total
@@ -277,7 +306,12 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     return total
 
 
-def _check_lengths(name: str, parts: Sequence[PartialSum]) -> None:
+def check_lengths(name: str, parts: Sequence[PartialSum]) -> None:
+    """Checks that shares of a sum are equally long.
+
+    Raises:
+        SumRangeError: They are not.
+    """
     lengths = sorted({len(part.total) for part in parts})
     if len(lengths) > 1:
         raise SumRangeError(f"clients answered with different numbers of values in '{name}': {lengths}")

@@ -16,6 +16,7 @@ from rayfl.engine.answers import AnswersOfHost
 from rayfl.engine.client_updates import ExchangeUpdates
 from rayfl.engine.device import choose_device, platform_facts, processor_name, use_threads
 from rayfl.engine.events import Evaluated
+from rayfl.engine.exact_sum import SumMemory
 from rayfl.engine.host_evaluation import HostEvaluation
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
@@ -41,10 +42,15 @@ class Host:
         index: The host's number, for errors.
         run: The run's plan.
         begins: Called with the clients that are about to train at once; an exception that it raises ends the run.
+        memory: Where sums are; by default, each in new memory.
     """
 
     def __init__(
-        self, index: int, run: RunPlan, begins: Callable[[Sequence[int]], None] = lambda clients: None
+        self,
+        index: int,
+        run: RunPlan,
+        begins: Callable[[Sequence[int]], None] = lambda clients: None,
+        memory: SumMemory | None = None,
     ) -> None:
         scenario, workloads = run.scenario, run.workloads
         use_threads(scenario.numerics.threads)
@@ -59,6 +65,7 @@ class Host:
             resident.message_sizes(plan) for resident, plan in zip(self._residents, self._plans, strict=True)
         ]
         self._states = ClientStates(scenario.resources.client_state_bytes)
+        self._memory = memory
         self._open_answers: dict[tuple[int, int], AnswersOfHost] = {}
         self._writer: SnapshotWriter[list[StoredState]] = SnapshotWriter()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
@@ -301,7 +308,8 @@ class Host:
     def _answers(self, round_index: RoundIndex, exchange: Exchange) -> AnswersOfHost:
         phase = round_index.phase
         plan, model, sizes = self._plans[phase], self._residents[phase].model, self._sizes[phase]
-        return AnswersOfHost(plan, round_index, exchange, model, sizes, self._scenario.numerics.fraction_bits)
+        bits = self._scenario.numerics.fraction_bits
+        return AnswersOfHost(plan, round_index, exchange, model, sizes, bits, self._memory)
 
     def _updates(
         self,

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rayfl.algorithms.exchange import Answer, Answers
+from rayfl.algorithms.exchange import Answer, Answers, Sums
 from rayfl.algorithms.updates import Updates
 from rayfl.engine.exact_sum import (
     LARGEST,
     ExactSum,
     NotFiniteError,
     PartialSum,
+    SumMemory,
     SumRangeError,
+    check_lengths,
     combine,
     in_units,
     merge,
@@ -153,9 +156,13 @@ class Reduction:
         fraction_bits: See `ExactSum`.
         each: Whether to keep the answers' values one by one instead of summing them.
         ordered: Whether the order of the answers decides whose integer and boolean buffers count.
+        memory: Where the sums are; by default in new memory.
     """
 
-    def __init__(self, fraction_bits: int, each: bool = False, ordered: bool = False) -> None:
+    def __init__(
+        self, fraction_bits: int, each: bool = False, ordered: bool = False, memory: SumMemory | None = None
+    ) -> None:
+        self._memory = memory
         self._left: list[LeftBuffers] = []
         self._ordered = ordered
         self._bits, self._count, self._weight = fraction_bits, 0, 0
@@ -180,8 +187,8 @@ class Reduction:
         if self._each is not None and not answer.values:
             raise RayflError("its Answer contains no values, which an exchange with each=True needs")
         if not self._count:
-            self._totals = {name: ExactSum(name, self._bits) for name in answer.values}
-            self._sums = {name: ExactSum(name, self._bits) for name in plain}
+            self._totals = {name: ExactSum(name, self._bits, self._memory) for name in answer.values}
+            self._sums = {name: ExactSum(name, self._bits, self._memory) for name in plain}
             self._maxima = {name: Maximum(name) for name in answer.maxima}
         for mine, others in ((answer.values, self._totals), (plain, self._sums), (answer.maxima, self._maxima)):
             if mine.keys() != others.keys():
@@ -286,12 +293,15 @@ def reduce_hosts(parts: Sequence[HostAnswers], fraction_bits: int) -> Answers:
     """
     singles = sorted((one for part in parts for one in part.each), key=lambda one: one.client)
     _check_names(parts)
+    for sums in ([part.totals for part in parts], [part.sums for part in parts]):
+        for name in sums[0]:
+            check_lengths(name, [own[name] for own in sums])
     weight = sum(part.weight for part in parts) / 2**fraction_bits
     if weight <= 0:
         raise RayflError(f"the weights of a cohort's answers must add up to more than 0, but their sum is {weight}")
 
-    def combined(sums: Sequence[Mapping[str, PartialSum]]) -> dict[str, np.ndarray]:
-        return {name: combine(name, [part[name] for part in sums], fraction_bits) for name in sums[0]}
+    def combined(sums: Sequence[Mapping[str, PartialSum]]) -> Sums:
+        return Sums({name: partial(combine, name, [part[name] for part in sums], fraction_bits) for name in sums[0]})
 
     return Answers(
         count=sum(part.count for part in parts),

@@ -20,6 +20,7 @@ from rayfl.engine.exact_sum import (
     ExactSum,
     NotFiniteError,
     PartialSum,
+    SumMemory,
     SumRangeError,
     combine,
     in_units,
@@ -217,6 +218,28 @@ def test_many_merges_of_full_bins_stay_exact_and_small(scale: float) -> None:
 
 def test_a_shares_bound_is_not_below_its_values() -> None:
     assert summed([((0.75, 0.0), 1.0), ((-0.75, 1.0), -1.0)]).bound >= 1.5
+
+
+def test_memory_is_used_again_once_shares_are_copied_and_shows_nothing_of_them() -> None:
+    memory = SumMemory()
+
+    def share(value: float) -> PartialSum:
+        total = ExactSum("delta", BITS, memory)
+        total.add(torch.full((5,), value), 1.0)
+        return total.partial()
+
+    first = share(3.0)
+    second = share(4.0)  # the first may still be read
+    assert (first.total.tolist(), second.total.tolist()) == ([3.0] * 5, [4.0] * 5)
+    memory.copied()
+    begun = ExactSum("delta", BITS, memory)
+    begun.add(torch.zeros(5), 1.0)
+    third = begun.partial()
+    assert third.total.tolist() == [0.0] * 5
+    assert np.shares_memory(third.total, first.total) or np.shares_memory(third.total, second.total)
+    other = ExactSum("delta", BITS, memory)
+    other.add(torch.ones(6), 1.0)
+    assert other.partial().total.tolist() == [1.0] * 6
 
 
 def test_an_empty_vector_has_an_empty_sum() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,8 +11,11 @@ from rayfl.algorithms.algorithm import Algorithm, Round
 from rayfl.algorithms.exchange import Answer, Exchange
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.engine.events import RoundDone
+from rayfl.engine.host import Host
 from rayfl.engine.initial_model import flat_model
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.server import Server
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.tensors import split
@@ -109,3 +113,40 @@ def test_the_model_at_the_end_of_a_phase_can_be_had_long_after_it(ahead: int) ->
             assert ended is not None
             assert np.array_equal(split(ended)[0], split(committed)[0])
     assert server.end_of_phase(5) is None
+
+
+class Wide(torch.nn.Module):
+    """200 000 parameters."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(4, 40_000), torch.nn.Linear(40_000, num_classes, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last(self.first(x))
+        return logits
+
+
+@pytest.mark.parametrize(("algorithm", "most"), [("fedavg", 17), ("fedexp", 33), ("fedavgm", 41)])
+def test_a_step_takes_few_bytes_a_parameter(algorithm: str, most: float) -> None:
+    """Besides what the hosts sent: two models, and the mean change in float64 with what the step adds."""
+    phase = {"name": "p", "rounds": 3, "cohort": 4, "algorithm": algorithm}
+    run = prepared(**TINY | {"model": f"{__name__}:Wide"}, phases=[phase])
+    server, hosts, length = Server(run), [Host(index, run) for index in range(2)], len(run.initial_models[0].vector)
+    tracemalloc.start()
+    try:
+        for number in (1, 2):
+            round, used = RoundIndex(0, number, number), tracemalloc.get_traced_memory()[0]
+            exchange = server.begin(round, range(4))
+            parts = [host.answer(round, [[index]], exchange)[0] for index, host in enumerate(hosts)]
+            del exchange
+            begun = tracemalloc.get_traced_memory()[0]
+            tracemalloc.reset_peak()
+            server.receive(round, None, *parts)
+            more = tracemalloc.get_traced_memory()[1] - begun
+            server.commit(round)
+            del parts
+    finally:
+        tracemalloc.stop()
+    assert (more + 2 * 4 * length) / length <= most
+    assert begun - used < 30 * length  # nothing accumulates

@@ -12,6 +12,7 @@ import ray
 from ray.exceptions import RayError
 
 from rayfl.backends.ray.failures import SEEN, Started, verdict
+from rayfl.engine.exact_sum import SumMemory
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import LostError, ResourceError
 
@@ -42,6 +43,7 @@ class HostActor:
         keep_freed_memory()
         self._index, self._server, self._watched, self._reported = index, server, False, 0
         self._host: Started[Host] | None = None
+        self._memory = SumMemory()
         self._beats_every_s = BEATS_EVERY_S
         self.open()
         Thread(target=self._beat, daemon=True).start()
@@ -94,7 +96,7 @@ class HostActor:
         code.make_importable()
         run = ray.get(whole[0])
         self._beats_every_s = min(BEATS_EVERY_S, run.scenario.resources.watchdog_s / 2)
-        return Host(self._index, run, self._begins)
+        return Host(self._index, run, self._begins, self._memory)
 
     @property
     def _opened(self) -> Host:
@@ -106,4 +108,6 @@ class HostActor:
 
     def invoke(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the host."""
-        return getattr(self._opened, method)(*arguments)
+        host = self._opened
+        self._memory.copied()  # Ray has serialised what the last call returned
+        return getattr(host, method)(*arguments)
