@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 
 from rayfl.data.checks import check_range, how_to_make_dense, number_texts, unmasked
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.formats.columns import MappedRows
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
 from rayfl.data.partition.split import checked_shards
@@ -48,18 +50,24 @@ def natural_clients(sizes: Mapping[str, int], clients: Mapping[str, Any], what: 
     if "test" not in clients:
         return NaturalClients(names, train, None)
     test_names, shards = _named_shards(clients["test"], sizes["test"], what, "test")
-    numbers = {name: number for number, name in enumerate(names)}
-    if unknown := [name for name in test_names if name not in numbers]:
+    numbers = pc.index_in(_arrow(test_names), value_set=_arrow(names))
+    if numbers.null_count:
+        unknown = test_names[int(np.argmin(numbers.is_valid()))]
         raise DataError(
-            f"{what}: test has samples of '{unknown[0]}', but train has none; leave out the owners of test, so that "
+            f"{what}: test has samples of '{unknown}', but train has none; leave out the owners of test, so that "
             "its samples belong to no client"
         )
-    owner = np.repeat([numbers[name] for name in test_names], shards.sizes)
+    owner = np.repeat(numbers.to_numpy(), shards.sizes)
     test = Shards.by_owner(owner, len(names))
     return NaturalClients(names, train, Shards(shards.rows[test.rows], test.offsets))
 
 
-def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[tuple[str, ...], Shards]:
+def _arrow(names: ClientNames) -> pa.Array:
+    offsets = np.concatenate([[0], names.ends])
+    return pa.LargeStringArray.from_buffers(len(names), pa.py_buffer(offsets), pa.py_buffer(names.text))
+
+
+def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[ClientNames, Shards]:
     """The clients' names and their rows."""
     if (lists := _lists(clients)) is not None:
         if not lists:
@@ -69,7 +77,7 @@ def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[tupl
                 raise DataError(f"{what}: {part}: the rows of '{name}' are {one.dtype}{list(one.shape)}; give a list")
         rows = list(lists.values())
         shards = Shards(np.concatenate(rows), np.cumsum([0, *map(len, rows)]))
-        return tuple(map(str, lists)), checked_shards(shards, number, None, f"{what}: {part}")
+        return ClientNames.of([*map(str, lists)]), checked_shards(shards, number, None, f"{what}: {part}")
     owner = np.asarray(unmasked(np.asanyarray(clients), f"{what}: the owners of {part}"))
     if owner.dtype == object and all(isinstance(one, str) for one in owner.flat):  # as pandas stores strings
         owner = owner.astype(str)
@@ -79,7 +87,7 @@ def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[tupl
             "or a string for each, or the rows of every client"
         )
     names, owner = np.unique(owner, return_inverse=True)
-    return tuple(map(str, names.tolist())), Shards.by_owner(owner, len(names))
+    return ClientNames.of(names), Shards.by_owner(owner, len(names))
 
 
 def _lists(clients: Any) -> dict[Any, np.ndarray] | None:

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from rayfl.data.checks import check_dataset
 from rayfl.data.inputs import are_images, taken
+
+AT_ONCE = 2**16
+"""Clients at a time, where each needs some memory for a moment."""
 
 
 @dataclass(frozen=True)
@@ -94,10 +97,19 @@ class Shards:
 
     def subset(self, clients: np.ndarray) -> Shards:
         """The shards of some clients, renumbered 0, 1, ... in the order given."""
-        rows = [self[int(client)] for client in clients]
         offsets = np.zeros(len(clients) + 1, np.int64)
-        np.cumsum([len(r) for r in rows], out=offsets[1:])
-        return Shards(np.concatenate(rows) if rows else np.empty(0, np.int64), offsets)
+        np.cumsum(self.sizes[clients], out=offsets[1:])
+        return Shards(_ranges(self.rows, self.offsets[clients], offsets), offsets)
+
+
+def _ranges(values: np.ndarray, starts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Joins ranges of an array; range i starts at starts[i] and becomes [offsets[i]:offsets[i + 1]] of the result."""
+    joined = np.empty(offsets[-1], values.dtype)
+    for first in range(0, len(starts), AT_ONCE):
+        ends = offsets[first : first + AT_ONCE + 1]
+        shifts = np.repeat(starts[first : first + AT_ONCE] - ends[:-1], np.diff(ends))
+        joined[ends[0] : ends[-1]] = values[shifts + np.arange(ends[0], ends[-1])]
+    return joined
 
 
 @dataclass(frozen=True)
@@ -122,12 +134,71 @@ class Provenance:
     digest: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class ClientNames(Sequence[str]):
+    """Names of all clients in two arrays that the processes of a node share, rather than one object per name.
+
+    Attributes:
+        text: [m] uint8, all names in UTF-8, concatenated.
+        ends: [clients] int64, where each name ends.
+    """
+
+    text: np.ndarray
+    ends: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    @overload
+    def __getitem__(self, client: int) -> str: ...
+
+    @overload
+    def __getitem__(self, client: slice) -> ClientNames: ...
+
+    def __getitem__(self, client: int | slice) -> str | ClientNames:
+        """The name of one client, or the names of several.
+
+        Raises:
+            IndexError: There is no such client.
+        """
+        if isinstance(client, slice):
+            return self.take(np.arange(len(self))[client])
+        client = range(len(self))[client]  # counts negative numbers from the end
+        start = self.ends[client - 1] if client else 0
+        return self.text[start : self.ends[client]].tobytes().decode()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another sequence has the same names in the same order."""
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(one == another for one, another in zip(self, other, strict=True))
+
+    def take(self, clients: np.ndarray) -> ClientNames:
+        """The names of some clients, in the order given."""
+        lengths = np.diff(self.ends, prepend=0)[clients]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return ClientNames(_ranges(self.text, self.ends[clients] - lengths, offsets), offsets[1:])
+
+    @staticmethod
+    def of(names: Sequence[str] | np.ndarray) -> ClientNames:
+        """Builds them from one name per client, or from an array of strings or integers."""
+        if isinstance(names, ClientNames):
+            return names
+        texts, lengths = [b""], [np.empty(0, np.int64)]
+        for first in range(0, len(names), AT_ONCE):
+            block = names[first : first + AT_ONCE]
+            encoded = [str(name).encode() for name in (block.tolist() if isinstance(block, np.ndarray) else block)]
+            texts.append(b"".join(encoded))
+            lengths.append(np.fromiter(map(len, encoded), np.int64, len(encoded)))
+        return ClientNames(np.frombuffer(b"".join(texts), np.uint8), np.cumsum(np.concatenate(lengths)))
+
+
 @dataclass(frozen=True)
 class NaturalClients:
     """The clients that the data itself defines, such as the writers of FEMNIST.
 
     Attributes:
-        names: One per client.
+        names: One per client; kept as `ClientNames`, which equals the names that were given.
         train: Their training samples.
         test: Their test samples; None if the data does not assign test samples to clients.
 
@@ -140,9 +211,17 @@ class NaturalClients:
         array([2, 1])
     """
 
-    names: tuple[str, ...]
+    names: Sequence[str]
     train: Shards
     test: Shards | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", ClientNames.of(self.names))
+
+    def subset(self, clients: np.ndarray) -> NaturalClients:
+        """Some of the clients, renumbered 0, 1, ... in the order given."""
+        names, test = ClientNames.of(self.names).take(clients), self.test
+        return NaturalClients(names, self.train.subset(clients), None if test is None else test.subset(clients))
 
 
 @dataclass(frozen=True)
@@ -194,35 +273,3 @@ class Dataset:
     def parts(self) -> dict[str, Samples]:
         """All sets of samples by name."""
         return {"train": self.train, "test": self.test, **self.tests}
-
-
-@dataclass(frozen=True)
-class ClientNames:
-    """Names of all clients in two arrays that the processes of a node share, rather than one object per name.
-
-    Attributes:
-        text: [m] uint8, all names in UTF-8, concatenated.
-        ends: [clients] int64, where each name ends.
-    """
-
-    text: np.ndarray
-    ends: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, client: int) -> str:
-        """The name of one client.
-
-        Raises:
-            IndexError: There is no such client.
-        """
-        start = self.ends[client - 1] if client else 0
-        return self.text[start : self.ends[client]].tobytes().decode()
-
-    @staticmethod
-    def of(names: Sequence[str]) -> ClientNames:
-        """Builds them from one name per client."""
-        texts = [name.encode() for name in names]
-        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-        return ClientNames(np.frombuffer(b"".join(texts), np.uint8), ends)

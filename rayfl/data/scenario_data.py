@@ -20,7 +20,7 @@ from rayfl.config.data import Data
 from rayfl.data import data_sources
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.checks import check_values
-from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Rendered, TextWindows, named_parts, spaced
 from rayfl.data.named_functions import SourceCall
 from rayfl.data.partition.split import checked_shards
@@ -155,10 +155,7 @@ def select(natural: NaturalClients, name: str, clients: int | None, seed: int) -
         return natural
     if clients > available:
         raise DataError(f"data.clients: {clients} were asked for, but {name} has {available}")
-    chosen = np.sort(stream(seed, "select").choice(available, clients, replace=False))
-    names = tuple(natural.names[int(client)] for client in chosen)
-    test = None if natural.test is None else natural.test.subset(chosen)
-    return NaturalClients(names, natural.train.subset(chosen), test)
+    return natural.subset(np.sort(stream(seed, "select").choice(available, clients, replace=False)))
 
 
 _BYTES_AT_ONCE = 2**24
@@ -177,7 +174,8 @@ def data_digest(dataset: Dataset) -> str:
             digest.update(part.encode())
             _add_samples(digest, samples)
         if natural := dataset.natural:
-            digest.update("\n".join(natural.names).encode())
+            names = ClientNames.of(natural.names)
+            digest.update(np.insert(names.text, names.ends[:-1], ord("\n")).data)
             for shards in (natural.train, natural.test):
                 _add_shards(digest, shards)
     return digest.hexdigest()

@@ -133,13 +133,9 @@ def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:
 
 def _clients_left(natural: NaturalClients, train: np.ndarray, test: np.ndarray) -> NaturalClients:
     """The natural clients with the kept rows, renumbered, and without clients that have no training samples."""
-    shards = _kept(natural.train, train)
-    clients = np.flatnonzero(shards.sizes)
-    return NaturalClients(
-        tuple(natural.names[int(client)] for client in clients),
-        shards.subset(clients),
-        None if natural.test is None else _kept(natural.test, test).subset(clients),
-    )
+    left = None if natural.test is None else _kept(natural.test, test)
+    kept = NaturalClients(natural.names, _kept(natural.train, train), left)
+    return kept.subset(np.flatnonzero(kept.train.sizes))
 
 
 def _kept(shards: Shards, rows: np.ndarray) -> Shards:
@@ -169,11 +165,6 @@ def choose_owners(dataset: Dataset, config: Owners) -> Dataset:
     if config.of is not None and config.of > available:
         raise DataError(f"data.owners.of: {config.of}, but {described}; choose at most {available}")
     clients = np.sort(at_places(config, "owners", available, described))
-    owners = NaturalClients(
-        tuple(natural.names[int(client)] for client in clients),
-        natural.train.subset(clients),
-        None if natural.test is None else natural.test.subset(clients),
-    )
     ranges = ", ".join(f"{start}-{stop - 1}" for start, stop in config.places)
     words = f"clients from places {ranges} of {available} natural clients"
-    return replace(dataset, natural=owners, chosen=(*dataset.chosen, words))
+    return replace(dataset, natural=natural.subset(clients), chosen=(*dataset.chosen, words))

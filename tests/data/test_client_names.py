@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayfl.config.data import Data
-from rayfl.data.dataset import ClientNames
+from rayfl.data.dataset import ClientNames, NaturalClients, Shards
 from rayfl.data.store import ShardStore, build_store
 from tests.data.leaf_files import USERS, write_leaf
 from tests.data.torch_datasets.scene import Items
@@ -32,6 +32,28 @@ X, Y = NUMBER[:, None].astype(np.float32), np.arange(N) % 2
 def test_names_round_trip(texts: list[str]) -> None:
     names = ClientNames.of(texts)
     assert [names[client] for client in range(len(names))] == texts
+    assert names == texts == list(names)
+    assert names[1:] == texts[1:]
+    assert names[::-2] == texts[::-2]
+    assert list(map(names.index, texts)) == list(map(texts.index, texts))
+    assert names != [*texts, "another"]
+    assert not texts or names[-1] == texts[-1]
+
+
+@pytest.mark.parametrize(
+    "array", [np.arange(-1, 4), np.array(["b", "ä", ""]), np.array(["x"], np.dtypes.StringDType())]
+)
+def test_names_from_an_array_are_its_texts(array: np.ndarray) -> None:
+    assert ClientNames.of(array) == [str(name) for name in array.tolist()]
+
+
+def test_names_of_natural_clients_equal_those_given() -> None:
+    shards = Shards.by_owner(np.array([0, 2, 1, 0]), 3)
+    clients = NaturalClients(("eve", "bob", "ada"), shards, None)
+    assert clients.names == ("eve", "bob", "ada")
+    some = clients.subset(np.array([2, 0]))
+    assert some.names == ("ada", "eve")
+    assert [some.train[client].tolist() for client in range(2)] == [[1], [0, 3]]
 
 
 def test_a_million_names_take_a_few_bytes_each() -> None:
