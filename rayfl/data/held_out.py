@@ -5,15 +5,14 @@ Pools are such samples used for training; their numbers follow those of the clie
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from rayfl.data.dataset import NaturalClients, Samples, Shards
+from rayfl.data.dataset import AT_ONCE, NaturalClients, Samples, Shards
 from rayfl.errors import DataError
-from rayfl.streams import stream
+from rayfl.streams import stream, streams
 
 VALIDATION, CLIENT_TEST = "validation", "client_test"
 
@@ -32,15 +31,6 @@ class HeldOut:
 
     samples: Samples
     shards: Shards | None = None
-
-
-@dataclass(frozen=True)
-class Cut:
-    """The training samples of a client in three parts, as positions in its shard, each ascending."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    client_test: np.ndarray
 
 
 def cut_clients(
@@ -63,19 +53,47 @@ def cut_clients(
     Raises:
         DataError: A client would have no training samples left; names it.
     """
-    cuts = [_cut(client, len(shards[client]), seed, validation, client_test) for client in range(len(shards))]
+    sizes = shards.sizes
+    numbers = _rounded(validation, sizes), _rounded(client_test, sizes)
+    left = sizes - sum(numbers)
+    if left.min() < 1:
+        client = int(np.argmax(left < 1))
+        wanted = {"data.validation_share": validation, "data.test_share": client_test}
+        keys = " and ".join(key for key, share in wanted.items() if share is not None)
+        samples = f"{sizes[client]} training sample" + ("s" if sizes[client] != 1 else "")
+        raise DataError(
+            f"{keys}: client {client} has {samples}, too few to hold out {sizes[client] - left[client]} and keep one "
+            "to train on; choose a smaller share, fewer clients, or a partition with a minimum size"
+        )
+    parts = np.empty(len(shards.rows), np.int8)
+    for first in range(0, len(shards), AT_ONCE):
+        block = slice(first, min(first + AT_ONCE, len(shards)))
+        offsets = shards.offsets[block.start : block.stop + 1]
+        places = np.arange(offsets[0], offsets[-1])
+        ends = (offsets - offsets[0]).tolist()
+        rngs = streams(seed, "hold out", range(block.start, block.stop))
+        for rng, start, end in zip(rngs, ends[:-1], ends[1:], strict=True):
+            rng.shuffle(places[start:end])
+        # validation from one end and test from the other, so that neither depends on the other's share
+        last_of_validation, first_of_test = offsets[:-1] + numbers[0][block], offsets[1:] - numbers[1][block]
+        place, repeats = np.arange(offsets[0], offsets[-1]), np.diff(offsets)
+        parts[places] = (place < np.repeat(last_of_validation, repeats)) + 2 * (
+            place >= np.repeat(first_of_test, repeats)
+        )
 
-    def part(places: Callable[[Cut], np.ndarray]) -> Shards:
-        chosen = [places(cut) for cut in cuts]
-        offsets = np.cumsum([0, *map(len, chosen)], dtype=np.int64)
-        return Shards(np.concatenate([shards[c][p] for c, p in enumerate(chosen)]), offsets)
+    def part(number: int, sizes: np.ndarray) -> Shards:
+        return Shards(shards.rows[parts == number], np.concatenate([[0], np.cumsum(sizes)]))
 
     held: dict[str, Shards] = {}
     if validation is not None:
-        held[VALIDATION] = part(lambda cut: cut.validation)
+        held[VALIDATION] = part(1, numbers[0])
     if client_test is not None:
-        held[CLIENT_TEST] = part(lambda cut: cut.client_test)
-    return part(lambda cut: cut.train), held
+        held[CLIENT_TEST] = part(2, numbers[1])
+    return part(0, left), held
+
+
+def _rounded(share: float | None, sizes: np.ndarray) -> np.ndarray:
+    return np.zeros_like(sizes) if share is None else np.rint(share * sizes).clip(1).astype(np.int64)
 
 
 def draw_for_server(
@@ -114,22 +132,6 @@ def _without(shards: Shards, drawn: np.ndarray, remaining: np.ndarray) -> Shards
     stays = ~np.isin(shards.rows, drawn)
     offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
     return Shards(np.searchsorted(remaining, shards.rows[stays]), offsets)
-
-
-def _cut(client: int, size: int, seed: int, validation: float | None, client_test: float | None) -> Cut:
-    wanted = {"data.validation_share": validation, "data.test_share": client_test}
-    numbers = [0 if share is None else max(1, round(share * size)) for share in wanted.values()]
-    if sum(numbers) >= size:
-        keys = " and ".join(key for key, share in wanted.items() if share is not None)
-        samples = f"{size} training sample" + ("s" if size != 1 else "")
-        raise DataError(
-            f"{keys}: client {client} has {samples}, too few to hold out {sum(numbers)} and keep one to train on; "
-            "choose a smaller share, fewer clients, or a partition with a minimum size"
-        )
-    # validation from one end and test from the other, so that neither depends on the other's share
-    order = stream(seed, "hold out", client).permutation(size)
-    parts = np.split(order, [numbers[0], size - numbers[1]])
-    return Cut(train=np.sort(parts[1]), validation=np.sort(parts[0]), client_test=np.sort(parts[2]))
 
 
 Pool = Literal["clients", "server", "nobody"]

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from rayfl.config.data import Data
+from rayfl.data import held_out as held_out_module
 from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.held_out import cut_clients
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError, RayflError
+from rayfl.streams import stream
 
 HERE = "tests.data.test_held_out"
 SIZES = (5, 20, 11, 40)
@@ -73,6 +75,21 @@ def test_every_client_gives_its_share_under_any_partition_and_loses_nothing_else
             assert len(shards[client]) == max(1, round(share * len(mine)))
     assert len(found.train) == sum(found.train_shards.sizes) == 400 - sum(map(len, _samples(found)))
     assert numbers(found.test) == numbers(plain.test)
+
+
+@given(st.lists(st.integers(3, 30), min_size=1, max_size=9), st.integers(1, 4))
+def test_a_client_holds_out_what_its_own_stream_draws(sizes: list[int], at_once: int) -> None:
+    owner = np.random.default_rng(1).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    shards = Shards.by_owner(owner, len(sizes))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(held_out_module, "AT_ONCE", at_once)
+        left, held = cut_clients(shards, 5, 0.2, 0.3)
+    for client, size in enumerate(sizes):
+        order = shards[client][stream(5, "hold out", client).permutation(size)]
+        validation, test = (max(1, round(share * size)) for share in (0.2, 0.3))
+        assert held["validation"][client].tolist() == sorted(order[:validation])
+        assert held["client_test"][client].tolist() == sorted(order[size - test :])
+        assert left[client].tolist() == sorted(order[validation : size - test])
 
 
 def _samples(found: ShardStore) -> list[Samples]:
