@@ -10,6 +10,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import TypeVar
+
+import numpy as np
 
 from rayfl.engine.backend import Call, Ref
 from rayfl.engine.plan.phase_plan import PhasePlan
@@ -23,6 +26,8 @@ BUCKETS = 64
 
 Group = list[int]
 """Clients that train at once."""
+
+Clients = TypeVar("Clients", int, np.ndarray)
 
 
 def grouped(clients: Sequence[int], steps: Sequence[int], size: int) -> list[Group]:
@@ -95,8 +100,8 @@ def most_hosts(plans: Sequence[PhasePlan]) -> int:
     return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 
-def home(client: int, hosts: int) -> int:
-    """Returns the number of the host that keeps a client's state."""
+def home(client: Clients, hosts: int) -> Clients:
+    """Returns the number of the host that keeps a client's state, or of those that keep the states of several."""
     return client % BUCKETS % hosts
 
 

@@ -12,6 +12,8 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from rayfl.engine.assignment import BUCKETS, home
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import BudgetSpent, Event, RoundSettled
@@ -76,16 +78,15 @@ class PendingEvaluations:
         """
         at_home, evaluation = self.at_home(index), self._scenario.evaluation
         slices = slices_of_round(self._plans[index.phase].population.slices, evaluation, self._scenario.seed, index)
-        clients = sorted({part.client for part in slices if part.client >= 0}) if at_home else []
+        clients = np.unique(slices.client[slices.client >= 0]).tolist() if at_home else []
         committed = self._client_rounds.among(clients, index.phase)
         hosts = range(len(self._backend.hosts)) if hosts is None else hosts
         scores = []
         for position, host in enumerate(hosts):
-            part = list(slices[position :: len(hosts)])
+            own = np.arange(len(slices)) % len(hosts) == position
             if at_home:
-                part = [cut for cut in part if cut.client < 0]
-                part += [cut for cut in slices if cut.client >= 0 and home(cut.client, len(hosts)) == host]
-            if part:
+                own = np.where(slices.client < 0, own, home(slices.client, len(hosts)) == host)
+            if len(part := slices[own]):
                 scores.append(self._backend.hosts[host].call("evaluate", index, model, part, committed))
         # combined on a host too, since the states of metrics may be large and metrics may need PyTorch
         summary = self._backend.hosts[hosts[0]].call("summarize", index, *scores)

@@ -24,6 +24,7 @@ from rayfl.engine.executors.private import Private
 from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.plan.phase_plan import plan_phases
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.slices import Slices
 from rayfl.engine.plan.workload import Population
 from rayfl.engine.scheduler import Scheduler
 from rayfl.errors import ClientError, ResourceError, ScenarioError
@@ -230,7 +231,7 @@ def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> No
     server: Any = None
     with pytest.raises(ResourceError, match=r"^65 workers are too many: .* at most 64; set resources\.hosts=64$"):
         Scheduler(prepared(phases=[FEDERATED | {"algorithm": "scaffold"}]), InlineBackend(hosts, server))
-    thousand = Population(np.ones(1000, np.int64), ())
+    thousand = Population(np.ones(1000, np.int64), Slices.of(()))
     for algorithm, most in (("scaffold", BUCKETS), ("fedavg", 1000)):
         (plan,) = plan_phases(scenario(1, algorithm))
         assert most_hosts([plan.with_facts(population=thousand)]) == most

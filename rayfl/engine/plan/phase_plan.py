@@ -24,6 +24,7 @@ from rayfl.config.local import Local, Train
 from rayfl.config.phase import CentralPhase, LocalPhase, Phase
 from rayfl.config.privacy import Quantile
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.slices import Slices
 from rayfl.engine.plan.trace import Trace, TracedRound, declared_exchanges, exchange_error, is_declared, written
 from rayfl.engine.plan.workload import Population
 from rayfl.engine.totals import Message
@@ -39,7 +40,7 @@ PhaseNoise = float | np.ndarray | None
 COMPONENTS = ("algorithm", "task", "transforms", "sampler")
 """What a plan builds by the names in its scenario."""
 
-NO_CLIENTS = Population(np.empty(0, np.int64), ())
+NO_CLIENTS = Population(np.empty(0, np.int64), Slices.of(()))
 
 
 @dataclass(frozen=True, eq=False)

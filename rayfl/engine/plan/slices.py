@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
@@ -36,6 +36,68 @@ class Slice:
     client: int = -1
     personalized: bool = False
     set: str = "test"
+
+
+@dataclass(frozen=True, eq=False)
+class Slices(Sequence[Slice]):
+    """Slices in arrays, 22 bytes for each, rather than one object per slice.
+
+    Attributes:
+        start: [n] int64; this and the others as for `Slice`.
+        stop: [n] int64.
+        client: [n] int32; the slices of one set are in the order of clients.
+        personalized: [n] bool.
+        set: [n] uint8, indices of `sets`.
+        sets: The names of the sets.
+    """
+
+    start: np.ndarray
+    stop: np.ndarray
+    client: np.ndarray
+    personalized: np.ndarray
+    set: np.ndarray
+    sets: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @overload
+    def __getitem__(self, places: int) -> Slice: ...
+
+    @overload
+    def __getitem__(self, places: slice | np.ndarray) -> Slices: ...
+
+    def __getitem__(self, places: int | slice | np.ndarray) -> Slice | Slices:
+        """One slice, or several as arrays; an array of booleans selects those to keep."""
+        start, stop, client, personalized, number = (column[places] for column in self._columns)
+        if isinstance(places, slice | np.ndarray):
+            return Slices(start, stop, client, personalized, number, self.sets)
+        return Slice(int(start), int(stop), int(client), bool(personalized), self.sets[number])
+
+    @property
+    def _columns(self) -> tuple[np.ndarray, ...]:
+        return self.start, self.stop, self.client, self.personalized, self.set
+
+    @staticmethod
+    def of(slices: Iterable[Slice]) -> Slices:
+        """The same slices, in arrays."""
+        listed = list(slices)
+        sets = tuple(dict.fromkeys(part.set for part in listed))
+        return Slices(
+            np.array([part.start for part in listed], np.int64),
+            np.array([part.stop for part in listed], np.int64),
+            np.array([part.client for part in listed], np.int32),
+            np.array([part.personalized for part in listed], bool),
+            np.array([sets.index(part.set) for part in listed], np.uint8),
+            sets,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Slices]) -> Slices:
+        """One after the other; all must name the same sets."""
+        columns = zip(*(part._columns for part in parts), strict=True)
+        start, stop, client, personalized, number = map(np.concatenate, columns)
+        return Slices(start, stop, client, personalized, number, parts[0].sets)
 
 
 def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
@@ -88,7 +150,7 @@ def draw_bank(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
     return replace(store, bank=store.train.take(rows))
 
 
-def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
+def cut(config: Evaluation, store: ShardStore) -> Slices:
     """Cuts all samples of one evaluation into slices: test samples, other held-out samples, and the bank.
 
     Args:
@@ -103,11 +165,10 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
             to be drawn.
     """
     sets = {"test": HeldOut(store.test, store.test_shards), **store.held_out}
-    bank = _pieces(BANK, 0, len(store.bank), config.batch_size) if store.bank else []
+    held_out = ({BANK: HeldOut(store.bank)} if store.bank else {}) | sets
     if not config.scores_by_client:
-        return bank + [
-            piece for name, held in sets.items() for piece in _pieces(name, 0, len(held.samples), config.batch_size)
-        ]
+        held_out = {name: HeldOut(held.samples) for name, held in held_out.items()}
+        return _pieces(held_out, config.batch_size)
     of_clients = _client_set(config, store)
     shards = sets[of_clients].shards
     assert shards is not None
@@ -117,24 +178,29 @@ def cut(config: Evaluation, store: ShardStore) -> list[Slice]:
             f"evaluation.clients: must be below {len(owners)}, the number of clients with test samples (got "
             f"{config.clients}); leave it out to evaluate on all of them"
         )
-    plain = bank + [piece for name, held in sets.items() for piece in _by_client(name, held, config.batch_size)]
+    plain = _pieces(held_out, config.batch_size)
     if not config.personalize:
         return plain
-    bounds = [int(bound) for bound in shards.offsets]
-    return plain + [
-        Slice(bounds[client], bounds[client + 1], int(client), personalized=True, set=of_clients) for client in owners
-    ]
+    starts, stops, number = shards.offsets[owners], shards.offsets[owners + 1], plain.sets.index(of_clients)
+    return Slices.joined([plain, _same(starts, stops, owners, number, plain.sets, personalized=True)])
 
 
-def slices_of_round(slices: Sequence[Slice], config: Evaluation, seed: int, index: RoundIndex) -> Sequence[Slice]:
+def slices_of_round(slices: Slices, config: Evaluation, seed: int, index: RoundIndex) -> Slices:
     """The slices for a round's evaluation: all, or those of clients drawn for this round."""
     if config.clients is None:
         return slices
-    of_clients = "test" if any(part.set == "test" and part.client >= 0 for part in slices) else "client_test"
-    owners = sorted({part.client for part in slices if part.set == of_clients})
+    owned = ~slices.personalized & (slices.client >= 0)
+    tested = owned & (slices.set == slices.sets.index("test"))
+    if not tested.any():
+        tested = owned & (slices.set == slices.sets.index("client_test"))
+    clients = slices.client[tested]
+    owners = clients[np.flatnonzero(np.diff(clients, prepend=-1))]
     rng = stream(seed, "evaluated clients", index.round)
-    drawn = set(rng.choice(owners, config.clients, replace=False, shuffle=False).tolist())
-    return [part for part in slices if part.client < 0 or part.client in drawn]
+    kept = np.zeros(int(slices.client.max()) + 2, bool)
+    kept[rng.choice(owners, config.clients, replace=False, shuffle=False)] = True
+    kept[-1] = True  # of samples without owner, whose client is -1
+    places: np.ndarray = kept[slices.client]
+    return slices[places]
 
 
 def _client_set(config: Evaluation, store: ShardStore) -> str:
@@ -151,17 +217,29 @@ def _client_set(config: Evaluation, store: ShardStore) -> str:
     )
 
 
-def _by_client(name: str, held: HeldOut, size: int) -> list[Slice]:
-    """Cuts a set into slices, each with samples of a single client if samples belong to clients."""
-    if held.shards is None:
-        return _pieces(name, 0, len(held.samples), size)
-    bounds = [int(bound) for bound in held.shards.offsets]
-    return [
-        piece
-        for client in range(len(held.shards))
-        for piece in _pieces(name, bounds[client], bounds[client + 1], size, client)
-    ]
+def _pieces(sets: Mapping[str, HeldOut], size: int) -> Slices:
+    """Cuts sets into slices, each with samples of a single client if samples belong to clients."""
+    names, parts = tuple(sets), []
+    for number, held in enumerate(sets.values()):
+        offsets = np.array([0, len(held.samples)]) if held.shards is None else held.shards.offsets
+        pieces = -(-np.diff(offsets) // size)
+        owners = np.repeat(np.arange(len(pieces), dtype=np.int32), pieces)
+        places = np.arange(len(owners)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        starts = offsets[owners] + places * size
+        stops = np.minimum(starts + size, offsets[owners + 1])
+        clients = np.full_like(owners, -1) if held.shards is None else owners
+        parts.append(_same(starts, stops, clients, number, names))
+    return Slices.joined(parts)
 
 
-def _pieces(name: str, start: int, stop: int, size: int, client: int = -1) -> list[Slice]:
-    return [Slice(first, min(first + size, stop), client, set=name) for first in range(start, stop, size)]
+def _same(
+    starts: np.ndarray,
+    stops: np.ndarray,
+    clients: np.ndarray,
+    number: int,
+    sets: tuple[str, ...],
+    personalized: bool = False,
+) -> Slices:
+    """Slices of the same set."""
+    trained, of_set = np.full(len(starts), personalized), np.full(len(starts), number, np.uint8)
+    return Slices(starts, stops, clients.astype(np.int32, copy=False), trained, of_set, sets)

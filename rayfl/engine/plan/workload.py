@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfl.config.execution import Evaluation
 from rayfl.config.section import Named
-from rayfl.engine.plan.slices import Slice, cut
+from rayfl.engine.plan.slices import Slices, cut
 from rayfl.models.tensors import Discrete, Slot, followed, taken_over
 
 if TYPE_CHECKING:
@@ -152,7 +152,12 @@ class Population:
     """
 
     sizes: np.ndarray
-    slices: Sequence[Slice]
+    slices: Slices
+
+    @cached_property
+    def ends(self) -> np.ndarray:
+        """[clients] int64, the number of training samples of each client and all before it."""
+        return np.cumsum(self.sizes)
 
 
 @dataclass(frozen=True)
