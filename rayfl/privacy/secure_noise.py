@@ -65,16 +65,33 @@ def chosen(size: int, probability: Fraction) -> np.ndarray:
     """[size] bool, independently true with this probability, or up to 2^-62 less if its denominator is larger."""
     if probability.denominator > LARGEST_DENOMINATOR:
         probability = Fraction(math.floor(probability * LARGEST_DENOMINATOR), LARGEST_DENOMINATOR)
-    return below(probability.denominator, size) < probability.numerator
+    decided = np.empty(size, bool)
+    for first in range(0, size, AT_ONCE):
+        block = decided[first : first + AT_ONCE]
+        block[:] = below(probability.denominator, len(block)) < probability.numerator
+    return decided
 
 
 def permutation(size: int) -> np.ndarray:
     """[size] int64, all orders equally likely."""
+    return sample(size, size)
+
+
+def sample(size: int, number: int) -> np.ndarray:
+    """[number] int64, different numbers in [0, size): all choices and orders equally likely.
+
+    Every number draws a key, and the smallest keys count. Those of a part are in memory at once.
+    """
     while True:
-        keys = uniform(size, 63)
-        order = np.argsort(keys)
-        if not (np.diff(keys[order]) == 0).any():
-            return order
+        keys, numbers = np.empty(0, np.int64), np.empty(0, np.int64)
+        for first in range(0, size, AT_ONCE + number):
+            drawn = uniform(min(AT_ONCE + number, size - first), 63)
+            small = np.flatnonzero(drawn <= keys[-1]) if len(keys) > number else np.arange(len(drawn))
+            keys, numbers = np.append(keys, drawn[small]), np.append(numbers, first + small)
+            order = np.argsort(keys)[: number + 1]  # the next one too, which an equal key would let change places
+            keys, numbers = keys[order], numbers[order]
+        if not (np.diff(keys) == 0).any():
+            return numbers[:number]
 
 
 def generator() -> np.random.Generator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections import Counter
 from fractions import Fraction
 from itertools import permutations
@@ -12,7 +13,7 @@ import pytest
 from scipy.stats import chi2
 
 from rayfl.privacy import secure_noise as system_random
-from rayfl.privacy.secure_noise import below, chosen, permutation
+from rayfl.privacy.secure_noise import AT_ONCE, below, chosen, permutation, sample
 
 NUMBER = 100_000
 
@@ -54,6 +55,26 @@ def test_every_order_is_equally_likely() -> None:
     seen = Counter(tuple(permutation(3)) for _ in range(6000))
     assert chi_square([seen[order] for order in permutations(range(3))], [1 / 6] * 6) > 1e-7
     assert len(permutation(0)) == 0
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_every_sample_in_every_order_is_equally_likely(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system_random, "AT_ONCE", 1)
+    seen = Counter(tuple(sample(5, number)) for _ in range(2000))
+    every = list(permutations(range(5), number))
+    assert chi_square([seen[numbers] for numbers in every], [1 / len(every)] * len(every)) > 1e-7
+    assert len(sample(5, 0)) == 0
+
+
+def test_a_draw_for_each_of_many_takes_the_memory_of_a_part() -> None:
+    many = 16 * AT_ONCE
+    tracemalloc.start()
+    try:
+        assert len(sample(many, 10)) == 10
+        assert chosen(many, Fraction(1, 3)).nbytes == many
+        assert tracemalloc.get_traced_memory()[1] < 4 * many
+    finally:
+        tracemalloc.stop()
 
 
 def test_orders_by_equal_keys_are_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

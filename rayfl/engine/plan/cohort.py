@@ -30,6 +30,9 @@ from rayfl.wording import report_as_theirs
 BERNOULLI_TRIES = 100
 """Draws of a round before switching to a draw conditioned on at least one client."""
 
+MANY = 1_000_000
+"""Above this number of clients, `by_size` and `bernoulli` draw the clients of a cohort, rather than draw for each."""
+
 
 def check_cohort(phase: Phase, where: str, num_clients: int) -> None:
     """Checks that a phase asks for clients that exist.
@@ -129,7 +132,12 @@ def draws_hidden(phase: Phase, num_clients: int) -> bool:
 
 
 def cohort_of(
-    phase: Phase, seed: int, round_index: RoundIndex, sizes: np.ndarray, previous: int | None = None
+    phase: Phase,
+    seed: int,
+    round_index: RoundIndex,
+    sizes: np.ndarray,
+    previous: int | None = None,
+    ends: np.ndarray | None = None,
 ) -> list[int]:
     """Draws the clients of a round, in the order in which a relay trains them.
 
@@ -144,6 +152,7 @@ def cohort_of(
         round_index: Position of the round within the scenario.
         sizes: int64 [clients], the number of training samples of each client, above 0.
         previous: The last client of the previous round; with `order = "no_repeat"` it does not come first.
+        ends: The cumulative sum of `sizes`, which draws by size from more than `MANY` clients need, if it is known.
 
     Returns:
         Numbers of distinct clients, at least one unless `dp` hides the cohort.
@@ -151,16 +160,25 @@ def cohort_of(
     if drawn_in_secret(phase, len(sizes)):  # a public seed would reveal the cohort
         return _drawn_in_secret(phase, len(sizes))
     rng = stream(seed, "cohort", round_index.phase, round_index.round)
-    clients = in_order(phase, _drawn(phase, rng, round_index, sizes))
+    clients = in_order(phase, _drawn(phase, rng, round_index, sizes, ends))
     if phase.settings.order == "no_repeat" and clients[0] == previous:
         if len(clients) > 1:
             other = int(rng.integers(1, len(clients)))
             clients[0], clients[other] = clients[other], clients[0]
         else:
-            others = np.delete(np.arange(len(sizes)), previous)
-            weights = _shares(sizes[others]) if isinstance(phase.settings.cohort, BySize) else None
-            clients = [int(rng.choice(others, p=weights))]
+            clients = [_other_than(clients[0], phase, rng, sizes, ends)]
     return clients
+
+
+def _other_than(client: int, phase: Phase, rng: np.random.Generator, sizes: np.ndarray, ends: np.ndarray | None) -> int:
+    if not isinstance(phase.settings.cohort, BySize):
+        place = int(rng.choice(len(sizes) - 1))
+        return place + (place >= client)
+    if len(sizes) > MANY:
+        first, second = _by_size(rng, sizes, ends, 2)
+        return second if first == client else first
+    others = np.delete(np.arange(len(sizes)), client)
+    return int(rng.choice(others, p=_shares(sizes[others])))
 
 
 def _drawn_in_secret(phase: Phase, num_clients: int) -> list[int]:
@@ -170,7 +188,7 @@ def _drawn_in_secret(phase: Phase, num_clients: int) -> list[int]:
         drawn = joined[system_random.permutation(len(joined))]
     else:
         size, _ = cohort_sizes(phase, num_clients)
-        drawn = system_random.permutation(num_clients)[:size]
+        drawn = system_random.sample(num_clients, size)
     return in_order(phase, drawn.tolist())
 
 
@@ -179,7 +197,9 @@ def in_order(phase: Phase, clients: list[int]) -> list[int]:
     return sorted(clients) if phase.settings.order == "fixed" else clients
 
 
-def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray) -> list[int]:
+def _drawn(
+    phase: Phase, rng: np.random.Generator, round_index: RoundIndex, sizes: np.ndarray, ends: np.ndarray | None
+) -> list[int]:
     cohort, num_clients = phase.settings.cohort, len(sizes)
     if isinstance(cohort, Pooled):
         return [pool_number(cohort.pool, num_clients)]
@@ -190,6 +210,8 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
         return [int(client) for client in rng.permutation(_joined(cohort.bernoulli, rng, num_clients, tries))]
     if isinstance(cohort, BySize):
         size = drawn_size(phase, num_clients)
+        if num_clients > MANY:
+            return _by_size(rng, sizes, ends, size)
         return [int(client) for client in rng.choice(num_clients, size, replace=False, p=_shares(sizes))]
     return [int(client) for client in rng.choice(num_clients, drawn_size(phase, num_clients), replace=False)]
 
@@ -197,7 +219,7 @@ def _drawn(phase: Phase, rng: np.random.Generator, round_index: RoundIndex, size
 def _joined(probability: float, rng: np.random.Generator, num_clients: int, tries: int) -> np.ndarray:
     """Draws each client with this probability, conditioned on at least one client unless there is only one try."""
     for _ in range(tries):
-        joined = np.flatnonzero(rng.random(num_clients) < probability)
+        joined = _independent(probability, rng, num_clients)
         if len(joined) or tries == 1:
             return joined
     # conditioned on at least one client, the first one is geometric, truncated at the last client; later ones are
@@ -205,8 +227,26 @@ def _joined(probability: float, rng: np.random.Generator, num_clients: int, trie
     log_absent = math.log1p(-max(probability, 1e-300))
     somebody = -math.expm1(num_clients * log_absent)
     first = min(int(math.log1p(-rng.random() * somebody) / log_absent), num_clients - 1)
-    followers = first + 1 + np.flatnonzero(rng.random(num_clients - first - 1) < probability)
+    followers = first + 1 + _independent(probability, rng, num_clients - first - 1)
     return np.append(first, followers)
+
+
+def _independent(probability: float, rng: np.random.Generator, num_clients: int) -> np.ndarray:
+    if num_clients <= MANY:
+        return np.flatnonzero(rng.random(num_clients) < probability)
+    return rng.choice(num_clients, rng.binomial(num_clients, probability), replace=False, shuffle=False)
+
+
+def _by_size(rng: np.random.Generator, sizes: np.ndarray, ends: np.ndarray | None, number: int) -> list[int]:
+    """Draws the owners of random samples, and passes over those drawn before."""
+    ends = np.cumsum(sizes) if ends is None else ends
+    owners = np.searchsorted(ends, rng.integers(ends[-1], size=2 * number + 16), side="right")
+    clients = list(dict.fromkeys(owners.tolist()))[:number]
+    if missing := number - len(clients):  # a few clients own most of the samples
+        others = np.array(sizes)
+        others[clients] = 0
+        clients += rng.choice(len(sizes), missing, replace=False, p=_shares(others)).tolist()
+    return clients
 
 
 def _shares(sizes: np.ndarray) -> np.ndarray:
@@ -257,12 +297,13 @@ class Sampling:
         Raises:
             RayflError: A user's sampler raised, or did not return a valid cohort.
         """
-        phase, sizes = index.config(self._scenario), self._plans[index.phase].population.sizes
-        before = self._drawn[max(self._drawn)]
+        phase, population = index.config(self._scenario), self._plans[index.phase].population
+        sizes, before = population.sizes, self._drawn[max(self._drawn)]
         state = deepcopy(before.state) if before.phase == index.phase else {}
         sampler = self._plans[index.phase].sampler
         if sampler is None:
-            cohort = cohort_of(phase, self._scenario.seed, index, sizes, before.last_client)
+            ends = population.ends if isinstance(phase.settings.cohort, BySize) and len(sizes) > MANY else None
+            cohort = cohort_of(phase, self._scenario.seed, index, sizes, before.last_client, ends)
         else:
             cohort = in_order(phase, self._asked(sampler, index, sizes, state))
         self._drawn[index.round] = SamplingSnapshot(index.phase, cohort[-1] if cohort else None, state)
