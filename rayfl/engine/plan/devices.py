@@ -125,10 +125,12 @@ class Traces:
 
     def _rows_of_clients(self, client: np.ndarray, path: Path, key: str) -> np.ndarray:
         rows = np.full(self._num_clients, -1)
-        for row in np.flatnonzero((client >= 0) & (client < self._num_clients)):
-            if rows[client[row]] >= 0:
-                raise DataError(f"{key}: {path}: column 'client' names client {client[row]} twice")
-            rows[client[row]] = row
+        known = np.flatnonzero((client >= 0) & (client < self._num_clients))
+        order = np.argsort(client[known], kind="stable")
+        again = order[1:][np.diff(client[known][order]) == 0]
+        if len(again):
+            raise DataError(f"{key}: {path}: column 'client' names client {client[known[again.min()]]} twice")
+        rows[client[known]] = known
         if (rows < 0).any():
             missing = int(np.flatnonzero(rows < 0)[0])
             raise DataError(
@@ -175,15 +177,12 @@ def _merged(
     client: np.ndarray, begins: np.ndarray, ends: np.ndarray, num_clients: int, repeat_s: float | None
 ) -> SessionTable:
     """Merges intervals that touch or overlap."""
-    merged: list[tuple[int, float, float]] = []
-    for owner, begin, end in zip(client.tolist(), begins.tolist(), ends.tolist(), strict=True):
-        if merged and merged[-1][0] == owner and begin <= merged[-1][2]:
-            merged[-1] = owner, merged[-1][1], max(end, merged[-1][2])
-        else:
-            merged.append((owner, begin, end))
-    owners = np.array([owner for owner, _, _ in merged])
-    first = np.searchsorted(owners, np.arange(num_clients + 1))
-    return SessionTable(first, np.array([b for _, b, _ in merged]), np.array([e for _, _, e in merged]), repeat_s)
+    values, ranks = np.unique(ends, return_inverse=True)
+    base = client * len(values)
+    latest = values[np.maximum.accumulate(base + ranks) - base]  # of the client's intervals so far
+    starts = np.flatnonzero(np.append(True, (client[1:] != client[:-1]) | (begins[1:] > latest[:-1])))
+    first = np.searchsorted(client[starts], np.arange(num_clients + 1))
+    return SessionTable(first, begins[starts], latest[np.append(starts[1:], len(client)) - 1], repeat_s)
 
 
 @dataclass(frozen=True)
