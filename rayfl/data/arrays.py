@@ -16,6 +16,7 @@ import torch
 from rayfl.data.checks import check_range, how_to_make_dense, number_texts, unmasked
 from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.formats.columns import MappedRows
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
 from rayfl.data.partition.split import checked_shards
 from rayfl.data.torch_rows import TorchRows
@@ -192,7 +193,7 @@ def _unmasked_array(values: Any, what: str) -> np.ndarray:
 
 
 def _array_or_pieces(values: Any, what: str) -> Array | Pieces:
-    if isinstance(values, Pieces | TextWindows | MappedRows | TorchRows):
+    if isinstance(values, Pieces | IndexedRows | TextWindows | MappedRows | TorchRows):
         return values
     listed = isinstance(values, list | tuple)
     pieces = listed or (isinstance(values, np.ndarray) and values.dtype == object)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, kind_of, named_parts
 from rayfl.errors import DataError
 
@@ -124,7 +125,7 @@ def check_values(part: Array | Pieces, what: str, owner: Callable[[int], str] = 
 def not_finite_later(x: Inputs, rows: np.ndarray) -> str:
     """The first of some rows that were not in memory before the run and hold NaN or infinity as float32; "" if none."""
     for name, part in named_parts(x).items():
-        if isinstance(part, np.ndarray | Ragged) or part.dtype.kind != "f":
+        if isinstance(part, np.ndarray | IndexedRows | Ragged) or part.dtype.kind != "f":
             continue
         for start in range(0, len(rows), _ROWS_AT_ONCE):
             chunk = rows[start : start + _ROWS_AT_ONCE]
@@ -236,21 +237,24 @@ def how_to_make_images(inputs: Inputs) -> str:
     if first == last or (last and inputs.dtype == np.uint8):
         return ""
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"
-    if not isinstance(inputs, np.ndarray):
+    if not isinstance(inputs, np.ndarray | IndexedRows):
         return f"; these look like {layout}: give uint8 (from a Dataset, a PIL image, without ToTensor)"
-    hint = " after undoing their normalisation" if inputs.dtype.kind == "f" and inputs.min() < 0 else ""
-    return f"; these look like {layout}: write x = {_pixels(inputs)}{'.transpose(0, 2, 3, 1)' if first else ''}{hint}"
+    chunks = (inputs[start : start + _ROWS_AT_ONCE] for start in range(0, len(inputs), _ROWS_AT_ONCE))
+    extremes = np.array([(chunk.min(), chunk.max()) for chunk in chunks], np.float64)
+    low, high = float(extremes[:, 0].min()), float(extremes[:, 1].max())
+    hint = " after undoing their normalisation" if inputs.dtype.kind == "f" and low < 0 else ""
+    pixels = _pixels(inputs.dtype, low, high)
+    return f"; these look like {layout}: write x = {pixels}{'.transpose(0, 2, 3, 1)' if first else ''}{hint}"
 
 
-def _pixels(inputs: np.ndarray) -> str:
+def _pixels(dtype: np.dtype, low: float, high: float) -> str:
     """Code that scales inputs called x to uint8, which wraps whatever lies outside 0..255."""
-    if inputs.dtype == np.uint8:
+    if dtype == np.uint8:
         return "x"
-    low, high = float(inputs.min()), float(inputs.max())
-    if inputs.dtype.kind == "f" and (low < 0 or high <= 1):
+    if dtype.kind == "f" and (low < 0 or high <= 1):
         return "(255 * x).round().astype('uint8')"
     if low >= 0 and high <= 255:
-        return f"x{'.round()' if inputs.dtype.kind == 'f' else ''}.astype('uint8')"
-    if inputs.dtype.kind != "f" and low >= 0 and 4096 <= high <= 65535:  # of 12 bits it would leave 16 levels
+        return f"x{'.round()' if dtype.kind == 'f' else ''}.astype('uint8')"
+    if dtype.kind != "f" and low >= 0 and 4096 <= high <= 65535:  # of 12 bits it would leave 16 levels
         return "(x // 257).astype('uint8')"
     return "(255.0 * (x - LOW) / (HIGH - LOW)).round().astype('uint8') for pixels from LOW to HIGH"

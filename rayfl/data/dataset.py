@@ -12,6 +12,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from rayfl.data.checks import check_dataset
+from rayfl.data.indexed_rows import selected
 from rayfl.data.inputs import are_images, taken
 
 AT_ONCE = 2**16
@@ -48,6 +49,10 @@ class Samples:
     def take(self, rows: np.ndarray) -> Samples:
         """Some of the samples, in the order of `rows`; windows of a text and ragged inputs share their memory."""
         return Samples(taken(self.x, rows), self.y[rows])
+
+    def select(self, rows: np.ndarray) -> Samples:
+        """Some of the samples, in the order of `rows`; arrays of inputs are shared, and read through row numbers."""
+        return Samples(selected(self.x, rows), self.y[rows])
 
 
 def has_label_maps(samples: Samples) -> bool:

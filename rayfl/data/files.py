@@ -144,3 +144,13 @@ def read_file(file: Path) -> tuple[bytes, FileDigest]:
     with reading(file):
         content = file.read_bytes()
     return content, (str(file), hashlib.sha256(content).hexdigest())
+
+
+def digest_of(file: Path) -> FileDigest:
+    """Computes the digest of a file without keeping its content.
+
+    Raises:
+        DataError: The file cannot be read; names it.
+    """
+    with reading(file), file.open("rb") as content:
+        return str(file), hashlib.file_digest(content, "sha256").hexdigest()

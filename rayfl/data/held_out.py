@@ -124,7 +124,7 @@ def draw_for_server(
     remaining = np.setdiff1d(np.arange(len(train)), drawn, assume_unique=True)
     if natural:
         natural = NaturalClients(natural.names, _without(natural.train, drawn, remaining), natural.test)
-    return train.take(remaining), train.take(drawn), natural
+    return train.select(remaining), train.select(drawn), natural
 
 
 def _without(shards: Shards, drawn: np.ndarray, remaining: np.ndarray) -> Shards:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
 from rayfl.data.dataset import ClientNames, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
+from rayfl.data.indexed_rows import IndexedRows, row_numbers
 from rayfl.data.inputs import Fields, Pieces, Reopenable, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
@@ -168,21 +171,21 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     made = classes if config.labels_by else None
     test_shards: Shards | None = None
     if natural and by_client:
-        train, train_shards = _gather(train, train_shards)
+        train, train_shards = _by_client(train, train_shards)
         if natural.test is not None:
-            test, test_shards = _gather(test, natural.test)
+            test, test_shards = _by_client(test, natural.test)
             if not len(test):
                 raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test samples")
     elif partition.name == "shards" and config.labels_by is None:
         dealt = same_classes(train.y, train_shards, test.y, stream(seed, "partition", 1))
-        test, test_shards = _gather(test, dealt, rest=True)
+        test, test_shards = _by_client(test, dealt, rest=True)
     _check_no_empty_shard(train_shards, partition.name, config.server_share)
     held_out: dict[str, HeldOut] = {}
     if config.validation_share is not None or config.test_share is not None:
         remaining, cut = cut_clients(train_shards, seed, config.validation_share, config.test_share)
-        held_out |= {name: HeldOut(*_gather(train, shards)) for name, shards in cut.items()}
+        held_out |= {name: HeldOut(*_by_client(train, shards)) for name, shards in cut.items()}
         made = None if made is None else made[remaining.rows]
-        train, train_shards = _gather(train, remaining)
+        train, train_shards = _by_client(train, remaining)
     if dataset.class_numbers is not None:
         check_every_class_is_held(train.y[train_shards.rows], dataset.class_numbers)
     store = ShardStore(
@@ -203,18 +206,39 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         chosen=dataset.chosen,
         client_names=ClientNames.of(natural.names) if natural and by_client else None,
     )
+    store = _without_unread(store)
     try_batches(store)
     return store
 
 
-def _gather(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Samples, Shards]:
-    """The rows of the shards, ordered by client; with `rest`, followed by rows that belong to no client."""
+def _by_client(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Samples, Shards]:
+    """The rows of the shards, numbered by client; with `rest`, followed by rows that belong to no client."""
     rows = shards.rows
     if rest:
         rows = np.concatenate([rows, np.setdiff1d(np.arange(len(samples)), rows)])
-    # 4 bytes per row if possible: texts have millions of rows.
-    places = np.arange(len(shards.rows), dtype=np.int32 if len(rows) < 2**31 else np.int64)
-    return samples.take(rows), Shards(places, shards.offsets)
+    places = np.arange(len(shards.rows), dtype=row_numbers(len(rows)))
+    return samples.select(rows), Shards(places, shards.offsets)
+
+
+def _without_unread(store: ShardStore) -> ShardStore:
+    """Copies the selected rows of arrays of which less than half is selected, so that the arrays are freed."""
+    selected: Counter[int] = Counter()
+    for samples in store._sets.values():
+        for part in named_parts(samples.x).values():
+            if isinstance(part, IndexedRows):
+                selected[id(part.array)] += len(part)
+
+    def copied(part: Any) -> Any:
+        unread = isinstance(part, IndexedRows) and 2 * selected[id(part.array)] < len(part.array)
+        return part[:] if unread else part
+
+    def kept(samples: Samples) -> Samples:
+        parts = {name: copied(part) for name, part in named_parts(samples.x).items()}
+        return Samples(Fields(parts) if isinstance(samples.x, Fields) else parts[""], samples.y)
+
+    held_out = {name: replace(part, samples=kept(part.samples)) for name, part in store.held_out.items()}
+    server = None if store.server is None else kept(store.server)
+    return replace(store, train=kept(store.train), test=kept(store.test), held_out=held_out, server=server)
 
 
 def _check_no_empty_shard(shards: Shards, partition: str, server_share: float | None) -> None:

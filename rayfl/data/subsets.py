@@ -84,7 +84,7 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
         raise DataError(
             f"data.classes: no client of {dataset.name} has training samples of {_in_words(numbers)}; choose others"
         )
-    parts = {part: _renumbered(dataset.parts[part].take(rows), numbers) for part, rows in rows_by_part.items()}
+    parts = {part: _renumbered(dataset.parts[part].select(rows), numbers) for part, rows in rows_by_part.items()}
     return replace(
         dataset,
         train=parts.pop("train"),

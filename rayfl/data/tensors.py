@@ -14,6 +14,7 @@ import torch
 
 from rayfl.config.section import Named
 from rayfl.data.dataset import Samples
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.inputs import Array, Fields, Pieces, Rendered, named_parts
 from rayfl.data.named_functions import COLLATIONS
 from rayfl.errors import RayflError, ScenarioError
@@ -91,6 +92,9 @@ def to_tensor(array: Array, rows: np.ndarray | slice, device: torch.device) -> t
     """
     count = len(rows) if isinstance(rows, np.ndarray) else len(range(*rows.indices(len(array))))
     tensor = torch.empty((count, *array.shape[1:]), dtype=_torch_dtype(array.dtype))
+    if isinstance(array, IndexedRows):
+        rows = array.rows[rows]
+        array = array.array
     if isinstance(rows, np.ndarray) and isinstance(array, np.ndarray):
         np.take(array, rows, axis=0, out=tensor.numpy(), mode="clip")  # other modes go through a second buffer
     else:

@@ -13,6 +13,7 @@ from PIL import Image
 from rayfl.config.data import Data
 from rayfl.config.scenario import Scenario
 from rayfl.data.formats.image_files import ImageRows
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.store import ShardStore, build_store
 from rayfl.errors import DataError
 from rayfl.runs.preparation import prepare
@@ -84,7 +85,7 @@ def test_images_labels_and_digests_are_those_from_memory(source: str, tmp_path: 
     assert disk.provenance.digest == memory.provenance.digest
     for name in ("train", "test", "server"):
         one, other = memory.samples(name), disk.samples(name)
-        assert isinstance(one.x, np.ndarray)
+        assert isinstance(one.x, np.ndarray | IndexedRows)
         assert isinstance(other.x, ImageRows)
         assert other.x.shape == one.x.shape
         np.testing.assert_array_equal(other.x, one.x)

@@ -6,24 +6,23 @@ Rows of a memory-mapped Arrow file stay on disk, for data larger than memory.
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from PIL import Image
 from pydantic import Field
 
 from rayfl.config.registry import nearest
-from rayfl.data.checks import check_range, check_values
-from rayfl.data.formats.image_files import FORMATS, in_eight_bits
-from rayfl.data.formats.parquet import fixed_bytes, sorted_by_name
-from rayfl.data.inputs import Fields, Inputs, Ragged, spaced, taken
+from rayfl.data.checks import check_values
+from rayfl.data.formats.column_values import ColumnValues, is_number, number_dtype
+from rayfl.data.formats.parquet import sorted_by_name
+from rayfl.data.indexed_rows import selected
+from rayfl.data.inputs import Fields, Inputs, Ragged, spaced
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 from rayfl.streams import stream
@@ -63,11 +62,15 @@ class Columns:
             raise ScenarioError(f"data.options.test_share: column '{self.split}' already splits the data; leave it out")
 
 
-def samples_of(table: pa.Table, columns: Columns, seed: int, where: str) -> dict[str, tuple[Any, ...]]:
+def samples_of(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int, columns: Columns, seed: int, where: str
+) -> dict[str, tuple[Any, ...]]:
     """Reads the sets of a table by name, in the form that `dataset_of_arrays` takes.
 
     Args:
-        table: One row per sample.
+        schema: The schema of the table.
+        batches: Its rows, one per sample; each column in order, but not all columns in each batch.
+        rows: The number of rows.
         columns: The columns to read.
         seed: The seed of the data, for drawing test samples if no column defines them.
         where: The table, for messages.
@@ -76,138 +79,132 @@ def samples_of(table: pa.Table, columns: Columns, seed: int, where: str) -> dict
         DataError: A column is missing, has empty values or is not numeric, the split lacks "train" or "test", or there
             are no rows.
     """
-    if not len(table):
+    if not rows:
         raise DataError(f"{where}: has no rows")
-    x, y = _inputs(table, columns.inputs, where), _labels(table, columns.label, where)
-    owner = _texts_or_integers(table, columns.owner, where) if columns.owner else None
-    every = (x, y) if owner is None else (x, y, owner)
-    parts = _split(table, columns, seed, where)
+    text = _text_label(schema, columns.label)
+    inputs = _Numbers(schema, columns.inputs, rows, where)
+    label = _Numbers(schema, () if text else columns.label, rows, where)
+    texts = _Texts(schema, (columns.owner, columns.split, text), where)
+    for batch in batches:
+        for role in (inputs, label, texts):
+            role.add(batch)
+    x = inputs.values()
+    y: np.ndarray
+    if text is None:
+        y = _labels(label.values(), columns.label, where)
+    else:
+        y = np.unique(texts.of(text), return_inverse=True)[1]
+    every = (x, y) if columns.owner is None else (x, y, texts.of(columns.owner))
     sets = {}
-    for name, rows in parts.items():
+    for name, chosen in _split(texts, rows, columns, seed, where).items():
         arrays = every if name in ("train", "test") else every[:2]
-        sets[name] = tuple(taken(values, rows) for values in arrays)
+        sets[name] = (selected(x, chosen), *(values[chosen] for values in arrays[1:]))
     return sets
 
 
-def column_values(column: pa.ChunkedArray | pa.Array, where: str, as_float32: bool = True) -> np.ndarray | Ragged:
-    """The values of a column: [n] numbers, [n, k, ...] from lists of one length, or pieces of different lengths.
-
-    Binary columns hold image files of one size: [n, height, width, channels] uint8.
-
-    Floating point numbers of more than 32 bits become float32, the type that networks receive, unless `as_float32` is
-    False; then numbers are views of the memory of the column.
-
-    Raises:
-        DataError: The column has empty values, or holds neither numbers nor images.
-    """
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(array, pa.ChunkedArray):  # for extension types in some versions
-        array = pa.concat_arrays(array.chunks)
-    if isinstance(array, pa.ExtensionArray):
-        array = array.storage
-    if array.null_count:
-        raise DataError(f"{where} has {array.null_count} empty values")
-    kind = array.type
-    if pt.is_struct(kind) and "bytes" in {field.name for field in kind}:  # images as stored by `datasets`
-        return column_values(array.field("bytes"), where, as_float32)
-    if pt.is_binary(kind) or pt.is_large_binary(kind):
-        return _decoded(array, where)
-    if pt.is_fixed_size_binary(kind):
-        return fixed_bytes(pa.chunked_array([array]))
-    if pt.is_fixed_size_list(kind):
-        inner = _numbers(array.flatten(), where, as_float32)
-        return inner.reshape(len(array), kind.list_size, *inner.shape[1:])
-    if pt.is_list(kind) or pt.is_large_list(kind):
-        lengths = array.value_lengths().to_numpy().astype(np.int64)
-        inner = _numbers(array.flatten(), where, as_float32)
-        if len(lengths) and (lengths == lengths[0]).all():
-            return inner.reshape(len(array), int(lengths[0]), *inner.shape[1:])
-        return Ragged(inner, np.cumsum(lengths) - lengths, lengths)
-    if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind)):
-        raise DataError(f"{where} is {kind}, but must hold numbers or lists of numbers")
-    values: np.ndarray = array.to_numpy(zero_copy_only=False)
-    if as_float32 and values.dtype == np.float64:
-        check_range(values, where)
-        return values.astype(np.float32)
-    return values
+def needed(schema: pa.Schema, columns: Columns) -> list[str]:
+    """The columns of a table that `samples_of` reads."""
+    named = {*columns_in(columns.inputs), *columns_in(columns.label), columns.owner, columns.split}
+    return [name for name in schema.names if name in named]
 
 
-def _decoded(array: pa.Array, where: str) -> np.ndarray:
-    """[n, height, width, channels] uint8 from image files: one channel if all are grey, otherwise three."""
-    images = []
-    for row, content in enumerate(array.to_pylist()):
-        with reading(f"{where}, row {row}", "as an image"):
-            image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
-            image.load()
-        images.append(image)
-    sizes = {image.size for image in images}
-    if len(sizes) > 1:
-        raise DataError(f"{where}: images have {len(sizes)} sizes, such as {sorted(sizes)[:2]}, but must have one")
-    mode: Literal["L", "RGB"] = "L" if all(image.mode in ("1", "L") for image in images) else "RGB"
-    decoded = [in_eight_bits(image, mode, f"{where}, row {row}") for row, image in enumerate(images)]
-    pixels = np.stack([np.asarray(image) for image in decoded])
-    return pixels[..., None] if mode == "L" else pixels
+def columns_in(chosen: InputColumns | LabelColumns | None) -> tuple[str, ...]:
+    """The columns that an option names."""
+    if chosen is None or isinstance(chosen, str):
+        return () if chosen is None else (chosen,)
+    return tuple(chosen.values() if isinstance(chosen, dict) else chosen)
 
 
-def _numbers(array: pa.Array, where: str, as_float32: bool) -> np.ndarray:
-    values = column_values(array, where, as_float32)
-    if isinstance(values, Ragged):
-        raise DataError(f"{where} has lists of lists of different lengths; only the outer lists may differ")
-    return values
+class _Numbers:
+    """The columns of the inputs, or of the labels."""
+
+    def __init__(self, schema: pa.Schema, columns: InputColumns, rows: int, where: str) -> None:
+        self._schema, self._columns, self._where = schema, columns, where
+        known = [name for name in dict.fromkeys(columns_in(columns)) if name in schema.names]
+        into: dict[str, np.ndarray] = {}
+        self._matrix: np.ndarray | None = None
+        if isinstance(columns, tuple) and known and all(is_number(schema.field(name).type) for name in known):
+            dtypes = [number_dtype(schema.field(name).type) for name in known]
+            self._matrix = np.empty((rows, len(known)), np.result_type(*dtypes))
+            into = dict(zip(known, self._matrix.T, strict=True))
+        self._values = {name: ColumnValues(f"{where}: column '{name}'", rows, into.get(name)) for name in known}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in batch.schema.names:
+            if name in self._values:
+                self._values[name].add(batch.column(name))
+
+    def values(self) -> Inputs:
+        if isinstance(self._columns, Mapping):
+            return Fields({name: self._column(column) for name, column in self._columns.items()})
+        return self._column(self._columns) if isinstance(self._columns, str) else self._vectors(self._columns)
+
+    def _column(self, name: str) -> np.ndarray | Ragged:
+        _check_known(self._schema, name, self._where)
+        values = self._values[name].values()
+        check_values(values, f"{self._where}: column '{name}'")
+        return values
+
+    def _vectors(self, columns: Sequence[str]) -> np.ndarray:
+        parts = []
+        for column in columns:
+            values = self._column(column)
+            if isinstance(values, Ragged) or values.ndim != 1:
+                raise DataError(
+                    f"{self._where}: column '{column}' has lists; only columns of single numbers can form a vector"
+                )
+            parts.append(values)
+        if self._matrix is not None and len(parts) == self._matrix.shape[1]:
+            return self._matrix
+        return np.stack(parts, axis=1)
 
 
-def _inputs(table: pa.Table, columns: InputColumns, where: str) -> Inputs:
-    if isinstance(columns, Mapping):
-        return Fields({name: _column(table, column, where) for name, column in columns.items()})
-    return _column(table, columns, where) if isinstance(columns, str) else _vectors(table, columns, where)
+class _Texts:
+    """Columns of strings or integers."""
+
+    def __init__(self, schema: pa.Schema, columns: Iterable[str | None], where: str) -> None:
+        self._schema, self._where = schema, where
+        self._chunks: dict[str, list[pa.Array]] = {name: [] for name in columns if name and name in schema.names}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for name in batch.schema.names:
+            if name in self._chunks:
+                self._chunks[name].append(batch.column(name))
+
+    def of(self, name: str) -> np.ndarray:
+        _check_known(self._schema, name, self._where)
+        return _texts_or_integers(pa.chunked_array(self._chunks[name]), f"{self._where}: column '{name}'")
 
 
-def _labels(table: pa.Table, columns: LabelColumns, where: str) -> np.ndarray:
-    if not isinstance(columns, str):
-        return _vectors(table, columns, where)
-    if _is_text(_found(table, columns, where).type):
-        classes: np.ndarray = np.unique(_texts_or_integers(table, columns, where), return_inverse=True)[1]
-        return classes
-    values = _column(table, columns, where)
+def _text_label(schema: pa.Schema, label: LabelColumns) -> str | None:
+    """The column of labels, if it holds strings."""
+    known = isinstance(label, str) and label in schema.names
+    return str(label) if known and _is_text(schema.field(label).type) else None
+
+
+def _labels(values: Inputs, columns: LabelColumns, where: str) -> np.ndarray:
     if isinstance(values, Ragged):
         raise DataError(
             f"{where}: column '{columns}' has labels of different lengths, but all must have the same length"
         )
+    assert isinstance(values, np.ndarray)
     return values
 
 
-def _vectors(table: pa.Table, columns: Sequence[str], where: str) -> np.ndarray:
-    parts = []
-    for column in columns:
-        values = _column(table, column, where)
-        if isinstance(values, Ragged) or values.ndim != 1:
-            raise DataError(f"{where}: column '{column}' has lists; only columns of single numbers can form a vector")
-        parts.append(values)
-    return np.stack(parts, axis=1)
-
-
-def _column(table: pa.Table, name: str, where: str) -> np.ndarray | Ragged:
-    values = column_values(_found(table, name, where), f"{where}: column '{name}'")
-    check_values(values, f"{where}: column '{name}'")
-    return values
-
-
-def _found(table: pa.Table, name: str, where: str) -> pa.ChunkedArray:
-    if name not in table.column_names:
-        raise DataError(f"{where}: has no column '{name}'; {nearest(name, table.column_names)}")
-    return table[name]
+def _check_known(schema: pa.Schema, name: str, where: str) -> None:
+    if name not in schema.names:
+        raise DataError(f"{where}: has no column '{name}'; {nearest(name, schema.names)}")
 
 
 def _is_text(kind: pa.DataType) -> bool:
     return pt.is_string(kind) or pt.is_large_string(kind) or (pt.is_dictionary(kind) and _is_text(kind.value_type))
 
 
-def _texts_or_integers(table: pa.Table, name: str, where: str) -> np.ndarray:
-    column = _found(table, name, where)
+def _texts_or_integers(column: pa.ChunkedArray, where: str) -> np.ndarray:
     if column.null_count:
-        raise DataError(f"{where}: column '{name}' has {column.null_count} empty values")
+        raise DataError(f"{where} has {column.null_count} empty values")
     if not (_is_text(column.type) or pt.is_integer(column.type)):
-        raise DataError(f"{where}: column '{name}' is {column.type}, but must hold strings or integers")
+        raise DataError(f"{where} is {column.type}, but must hold strings or integers")
     if pt.is_integer(column.type):
         values: np.ndarray = column.to_numpy()
         return values
@@ -216,18 +213,18 @@ def _texts_or_integers(table: pa.Table, name: str, where: str) -> np.ndarray:
     return texts
 
 
-def _split(table: pa.Table, columns: Columns, seed: int, where: str) -> dict[str, np.ndarray]:
+def _split(texts: _Texts, rows: int, columns: Columns, seed: int, where: str) -> dict[str, np.ndarray]:
     if columns.split:
-        of_row = _texts_or_integers(table, columns.split, where).astype(str)
+        of_row = texts.of(columns.split).astype(str)
         names = np.unique(of_row)
         if not {"train", "test"} <= set(names):
             raise DataError(f"{where}: column '{columns.split}' has {', '.join(names)}, but needs 'train' and 'test'")
         return {str(name): np.flatnonzero(of_row == name) for name in names}
     share = TEST_SHARE if columns.test_share is None else columns.test_share
-    number = max(1, round(share * len(table)))
-    if number >= len(table):
-        raise DataError(f"{where}: a test share of {share:g} leaves none of {len(table)} rows for training")
-    order = stream(seed, "partition", 2).permutation(len(table))
+    number = max(1, round(share * rows))
+    if number >= rows:
+        raise DataError(f"{where}: a test share of {share:g} leaves none of {rows} rows for training")
+    order = stream(seed, "partition", 2).permutation(rows)
     return {"train": np.sort(order[number:]), "test": np.sort(order[:number])}
 
 
@@ -327,7 +324,9 @@ def _mapped(file: str, file_bytes: int, column: str) -> tuple[np.ndarray, ...]:
     where = f"{file}: column '{column}'"
     parts: list[np.ndarray] = []
     for batch in batches:
-        values = column_values(batch.column(column), where, as_float32=False)
+        view = ColumnValues(where, len(batch), is_view=True)
+        view.add(batch.column(column))
+        values = view.values()
         if isinstance(values, Ragged):
             raise DataError(f"{where} has lists of different lengths; rows that stay on disk must have one shape")
         address = values.__array_interface__["data"][0]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -41,18 +44,85 @@ def read_table(source: Path, schema: pa.Schema, content: bytes | None = None) ->
         table.validate(full=True)
         agree = _counts_agree(file.metadata, schema)
     if not agree:
-        raise DataError(f"{source}: cannot be read as Parquet, truncated or corrupt? (its counts of rows differ)")
+        raise _uncounted(source)
     for field in schema:
         if field.name not in table.column_names:
-            raise DataError(f"{source}: has no column '{field.name}'; expected {_in_words(schema)}")
+            raise DataError(f"{source}: has no column '{field.name}'; expected {in_words(schema)}")
         column = table[field.name]
         if column.type != field.type:
-            raise DataError(f"{source}: column '{field.name}' is {column.type}; expected {_in_words(schema)}")
+            raise DataError(f"{source}: column '{field.name}' is {column.type}; expected {in_words(schema)}")
         if column.null_count:
             raise DataError(f"{source}: column '{field.name}' has {column.null_count} empty values")
     if not len(table):
         raise DataError(f"{source}: has no rows")
     return table
+
+
+@dataclass(frozen=True)
+class ParquetRows:
+    """A file whose rows are read a few at a time.
+
+    Attributes:
+        file: The file.
+        schema: Its columns.
+        number: Number of rows.
+    """
+
+    file: Path
+    schema: pa.Schema
+    number: int
+
+    @staticmethod
+    def of(file: Path) -> ParquetRows:
+        """Reads the footer of a file.
+
+        Raises:
+            DataError: The file cannot be read; names it.
+        """
+        with reading(file, "as Parquet"), pq.ParquetFile(file) as opened:
+            return ParquetRows(file, opened.schema_arrow.remove_metadata(), opened.metadata.num_rows)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yields the rows of one column after the other, each in order: a page of every column would take more memory.
+
+        Raises:
+            DataError: The file is truncated or corrupt; names it.
+        """
+        with (
+            reading(self.file, "as Parquet"),
+            pq.ParquetFile(self.file, page_checksum_verification=True, **_IN_PIECES) as opened,
+        ):
+            row_bytes = _row_bytes(opened.metadata, columns)
+            for name in columns:
+                at_once, found = max(1, int(BYTES_AT_ONCE / row_bytes[name])), 0
+                for batch in opened.iter_batches(at_once, columns=[name], use_threads=False):
+                    batch.validate(full=True)  # the reader does not detect damaged strings
+                    found += len(batch)
+                    if found <= self.number:
+                        yield batch
+                if found != self.number:
+                    raise _uncounted(self.file)
+
+
+BYTES_AT_ONCE = 2**21
+"""Approximate size of the rows that are decoded at a time."""
+
+_IN_PIECES = {"pre_buffer": False, "buffer_size": 2**16}
+"""By default, columns of a row group are read whole, and one group may be the whole file."""
+
+
+def _row_bytes(metadata: pq.FileMetaData, columns: Sequence[str]) -> dict[str, float]:
+    """The size of a decoded row of some columns, in the row group where it is largest."""
+    largest = dict.fromkeys(columns, 1.0)
+    for group in (metadata.row_group(index) for index in range(metadata.num_row_groups)):
+        sizes = dict.fromkeys(columns, 0)
+        for part in (group.column(index) for index in range(group.num_columns)):
+            names = accumulate(part.path_in_schema.split("."), "{}.{}".format)
+            if (name := next((name for name in names if name in sizes), None)) is not None:
+                # repeated values take next to no bytes in the file
+                sizes[name] += max(part.total_uncompressed_size, 8 * part.num_values)
+        largest = {name: max(size, sizes[name] / max(1, group.num_rows)) for name, size in largest.items()}
+    return largest
 
 
 def write_table(table: pa.Table, target: Path) -> None:
@@ -121,8 +191,13 @@ def fixed_bytes_column(values: np.ndarray) -> pa.Array:
     )
 
 
-def _in_words(schema: pa.Schema) -> str:
+def in_words(schema: pa.Schema) -> str:
+    """The columns of a table with their types."""
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
+
+
+def _uncounted(file: Path) -> DataError:
+    return DataError(f"{file}: cannot be read as Parquet, truncated or corrupt? (its counts of rows differ)")
 
 
 def _counts_agree(metadata: pq.FileMetaData, schema: pa.Schema) -> bool:

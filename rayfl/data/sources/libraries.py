@@ -22,9 +22,10 @@ from PIL import Image
 from rayfl.config.registry import check_options, nearest
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.files import FileDigest
-from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, samples_of
+from rayfl.data.files import FileDigest, digest_of
+from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, Name, Share, columns_in, samples_of
 from rayfl.data.formats.image_files import in_eight_bits
+from rayfl.data.formats.parquet import BYTES_AT_ONCE
 from rayfl.errors import DataError, RayflError, ScenarioError
 
 
@@ -47,13 +48,6 @@ def label_column(features: Mapping[str, Any], taken: Iterable[str | None], where
 def input_column(features: Mapping[str, Any], taken: Iterable[str | None], where: str) -> str:
     """Finds the only column of images (`Image`), arrays or lists of numbers; see `label_column`."""
     return _only(features, taken, _holds_inputs, "inputs", "an image, or an array or list of numbers", where)
-
-
-def columns_in(chosen: InputColumns | LabelColumns | None) -> tuple[str, ...]:
-    """The columns that an option names."""
-    if chosen is None or isinstance(chosen, str):
-        return () if chosen is None else (chosen,)
-    return tuple(chosen.values() if isinstance(chosen, dict) else chosen)
 
 
 def _only(
@@ -154,8 +148,11 @@ def load_hugging_face(
     inputs = inputs or input_column(features, [*columns_in(label), owner], where)
     columns = Columns(inputs, label, owner, _SPLIT if isinstance(loaded, dict) else None, test_share)
     tables = [_table(part, name, owner) for name, part in parts.items()]
-    read = samples_of(pa.concat_tables(tables), columns, seed, where)
-    rows = sum(len(table) for table in tables)
+    table = pa.concat_tables(tables)
+    rows = len(table)
+    read = samples_of(
+        table.schema, table.to_batches(BYTES_AT_ONCE * rows // max(1, table.nbytes) or 1), rows, columns, seed, where
+    )
     provenance = Provenance("files", f"{rows} rows of {where}", _digests(parts.values()))
     dataset = dataset_of_arrays(f"huggingface {path.name if path else hub}", read, provenance)
     names = getattr(features.get(label), "names", None) if isinstance(label, str) else None
@@ -196,11 +193,8 @@ def _table(part: Any, split: str, owner: str | None) -> pa.Table:
 
 
 def _digests(parts: Iterable[Any]) -> tuple[FileDigest, ...]:
-    digests = []
-    for file in dict.fromkeys(cache["filename"] for part in parts for cache in part.cache_files):
-        with Path(file).open("rb") as content:
-            digests.append((str(file), hashlib.file_digest(content, "sha256").hexdigest()))
-    return tuple(digests)
+    files = dict.fromkeys(cache["filename"] for part in parts for cache in part.cache_files)
+    return tuple(digest_of(Path(file)) for file in files)
 
 
 def load_torchvision(

@@ -6,22 +6,30 @@ vectors, sequences, or images as lists of numbers. A NumPy file optionally has a
 
 from __future__ import annotations
 
-import hashlib
-import io
 import zipfile
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from rayfl.config.registry import nearest
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.dataset import Dataset, Provenance
-from rayfl.data.files import read_file
-from rayfl.data.formats.columns import Columns, InputColumns, LabelColumns, MappedRows, Name, Share, samples_of
+from rayfl.data.files import digest_of
+from rayfl.data.formats.columns import (
+    Columns,
+    InputColumns,
+    LabelColumns,
+    MappedRows,
+    Name,
+    Share,
+    needed,
+    samples_of,
+)
+from rayfl.data.formats.parquet import ParquetRows, in_words
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 
@@ -58,16 +66,16 @@ def load_arrow_file(
     if source == "generated":
         raise ScenarioError("data.source: 'arrow_file' has nothing to generate; choose 'auto' or 'files'")
     columns = Columns(_ROW, label, owner, split, test_share)
-    with reading(path, "as an Arrow file"), pa.memory_map(str(path)) as memory, path.open("rb") as content:
+    with reading(path, "as an Arrow file"), pa.memory_map(str(path)) as memory:
         table = pa.ipc.open_file(memory).read_all()
         table.validate(full=True)  # otherwise invalid offsets would be followed
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+        digest = digest_of(path)
     if inputs not in table.column_names:
         raise DataError(f"{path}: has no column '{inputs}'; {nearest(inputs, table.column_names)}")
     table = table.append_column(_ROW, pa.array(np.arange(len(table))))
-    parts = samples_of(table, columns, seed, str(path))
-    mapped = {name: (MappedRows.of(path, inputs, part[0]), *part[1:]) for name, part in parts.items()}
-    provenance = Provenance("files", f"{len(table)} rows of {path}, inputs kept on disk", ((str(path), digest),))
+    parts = samples_of(table.schema, table.to_batches(), len(table), columns, seed, str(path))
+    mapped = {name: (MappedRows.of(path, inputs, part[0][:]), *part[1:]) for name, part in parts.items()}
+    provenance = Provenance("files", f"{len(table)} rows of {path}, inputs kept on disk", (digest,))
     return dataset_of_arrays(f"arrow_file {path.name}", mapped, provenance)
 
 
@@ -102,29 +110,18 @@ def load_parquet_folder(
     files = sorted(path.glob("*.parquet")) if path.is_dir() else [path]
     if not files or not files[0].is_file():
         raise DataError(f"data.options.path: {path} is neither a Parquet file nor a folder with *.parquet")
-    tables, digests = [], []
-    for file in files:
-        content, digest = read_file(file)
-        digests.append(digest)
-        tables.append(_read(file, content))
-    for file, table in zip(files, tables, strict=True):
-        if table.schema.names != tables[0].schema.names or table.schema.types != tables[0].schema.types:
-            raise DataError(f"{file}: has different columns than {files[0].name}: {_in_words(table)}")
-    parts = samples_of(pa.concat_tables(tables), columns, seed, str(path))
-    rows = sum(len(table) for table in tables)
-    provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {path}", tuple(digests))
+    digests = tuple(digest_of(file) for file in files)
+    opened = [ParquetRows.of(file) for file in files]
+    schema, rows = opened[0].schema, sum(part.number for part in opened)
+    for part in opened:
+        if part.schema.names != schema.names or part.schema.types != schema.types:
+            raise DataError(f"{part.file}: has different columns than {files[0].name}: {in_words(part.schema)}")
+    wanted = needed(schema, columns)
+    batches = chain.from_iterable(part.batches(wanted) for part in opened)
+    parts = samples_of(schema, batches, rows, columns, seed, str(path))
+    pa.default_memory_pool().release_unused()
+    provenance = Provenance("files", f"{rows} rows of {len(files)} Parquet files in {path}", digests)
     return dataset_of_arrays(f"parquet_folder {path.name}", parts, provenance)
-
-
-def _read(file: Path, content: bytes) -> pa.Table:
-    with reading(file, "as Parquet"):
-        table = pq.read_table(io.BytesIO(content), page_checksum_verification=True)
-        table.validate(full=True)
-        return table.replace_schema_metadata(None)
-
-
-def _in_words(table: pa.Table) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in table.schema)
 
 
 _KINDS = ("x", "y", "owner")
@@ -144,14 +141,14 @@ def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> 
     """
     if source == "generated":
         raise ScenarioError("data.source: 'npz_file' has nothing to generate; choose 'auto' or 'files'")
-    content, digest = read_file(path)
-    with reading(path, "as .npz"), zipfile.ZipFile(io.BytesIO(content)) as packed:
+    digest = digest_of(path)
+    with reading(path, "as .npz"), zipfile.ZipFile(path) as packed:
         unpacked = sum(part.file_size for part in packed.infolist())  # nothing else is read
     if unpacked > (free := psutil.virtual_memory().available):
         raise DataError(
             f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, but only {free / 2**30:.3g} GiB of memory are free"
         )
-    with reading(path, "as .npz"), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+    with reading(path, "as .npz"), np.load(path, allow_pickle=False) as arrays:
         by_name = {name: arrays[name] for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name, array in by_name.items():

@@ -138,7 +138,7 @@ def draw_test_samples(config: Evaluation, store: ShardStore, seed: int) -> Shard
     shards = store.test_shards
     if shards is not None:  # they follow the order of the test samples
         shards = Shards(np.arange(len(rows)), np.searchsorted(rows, shards.offsets))
-    return replace(store, test=store.test.take(rows), test_shards=shards, test_drawn_from=total)
+    return replace(store, test=store.test.select(rows), test_shards=shards, test_drawn_from=total)
 
 
 def draw_bank(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
@@ -147,7 +147,7 @@ def draw_bank(config: Evaluation, store: ShardStore, seed: int) -> ShardStore:
         return store
     total = len(store.train)
     rows = np.sort(stream(seed, "bank").choice(total, min(config.bank, total), replace=False, shuffle=False))
-    return replace(store, bank=store.train.take(rows))
+    return replace(store, bank=store.train.select(rows))
 
 
 def cut(config: Evaluation, store: ShardStore) -> Slices:

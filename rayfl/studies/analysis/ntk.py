@@ -14,6 +14,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from rayfl.config.cohort import BySampler
 from rayfl.data.dataset import Samples
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.errors import ScenarioError
 from rayfl.streams import stream
@@ -157,7 +158,8 @@ class NTK(Analysis):
 
     def _drawn(self, run: OpenedRun, rows: np.ndarray, purpose: str) -> Samples:
         store = run.plan.workloads[0].store
-        if not isinstance(store.train.x, np.ndarray) or store.train.y.ndim != 1 or store.train.y.dtype.kind not in "ui":
+        x, y = store.train.x, store.train.y
+        if not isinstance(x, np.ndarray | IndexedRows) or y.ndim != 1 or y.dtype.kind not in "ui":
             raise ScenarioError(f"'{run.folder.path}': the kernel requires inputs of one size, and class labels")
         if len(rows) > self.samples:
             rng = stream(run.plan.scenario.data_seed, f"analysis ntk {purpose}")

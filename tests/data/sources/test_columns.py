@@ -106,6 +106,33 @@ def test_lists_of_different_lengths_images_and_arguments_by_name(folder: Path) -
     np.testing.assert_allclose(np.asarray(named.arrays["a"]), VECTORS[train], rtol=1e-6)
 
 
+def test_rows_that_are_decoded_one_by_one_are_those_of_the_whole_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grey_first = [png(pixels[..., 0] if row < 5 else pixels) for row, pixels in enumerate(PIXELS)]
+    nested = pa.array([[[1.5, float(row)]] * (1 + row % 3) for row in range(N)])
+    holes = pa.array([None if row % 2 else 1.0 for row in range(N)])
+    more = {"mixed": pa.array(grey_first), "nested": nested, "holes": holes, "large": pa.array(INCOME * 1e39)}
+    pq.write_table(pa.table({**COLUMNS, **more}), tmp_path / "all.parquet", row_group_size=30)
+    expected = np.stack([np.repeat(pixels[..., :1], 3, 2) if row < 5 else pixels for row, pixels in enumerate(PIXELS)])
+
+    def read(inputs: Any) -> list[Any]:
+        collate = {"collate": "pad"} if inputs in ("words", "nested") else {}
+        data = {"clients": 2, "partition": "iid", **collate}
+        found = store(tmp_path, data=data, path="all.parquet", inputs=inputs, label="city", split="part")
+        return [[np.asarray(row).tolist() for row in samples.x[:]] for samples in (found.train, found.test)]
+
+    kinds: list[Any] = ["words", "nested", "vector", "image", "mixed", "age", ["age", "income"]]
+    whole = [read(inputs) for inputs in kinds]
+    monkeypatch.setattr("rayfl.data.formats.parquet.BYTES_AT_ONCE", 1)
+    assert [read(inputs) for inputs in kinds] == whole
+    assert read("mixed")[0] == expected[SPLIT == "train"].tolist()
+    largest = max(INCOME.min(), INCOME.max(), key=abs) * 1e39
+    for inputs, message in (("holes", "has 20 empty values"), ("large", f"hold {largest:.6g}".replace("+", r"\+"))):
+        with pytest.raises(RayflError, match=rf"column '{inputs}' {message}"):
+            read(inputs)
+
+
 def with_scans(folder: Path, scans: list[np.ndarray]) -> None:
     files = []
     for scan in scans:
@@ -164,7 +191,7 @@ def test_without_a_split_test_samples_are_drawn_with_the_datas_seed(folder: Path
     assert (len(found.test), len(found.train)) == (10, 30)
     assert sorted([*found.train.x, *found.test.x]) == sorted(AGE)
     again = store(folder, inputs="age", label="income", test_share=0.25)
-    assert found.test.x.tolist() == again.test.x.tolist()
+    assert np.asarray(found.test.x).tolist() == np.asarray(again.test.x).tolist()
 
 
 def test_arrays_of_a_numpy_file_may_have_owners(tmp_path: Path) -> None:

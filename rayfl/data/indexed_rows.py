@@ -1,0 +1,82 @@
+"""Rows selected from an array by their numbers, without a copy: by client, of a split, or held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from rayfl.data.inputs import Array, Fields, Inputs, Pieces
+
+
+@dataclass
+class SharedArray:
+    """An array that several selections of its rows share, so that it can be moved for all of them."""
+
+    array: np.ndarray
+
+
+@dataclass(frozen=True)
+class IndexedRows:
+    """Rows of an array, which stay where they are: only their numbers are stored.
+
+    Attributes:
+        shared: The array, [m, ...].
+        rows: [n] int32 or int64, the selected rows.
+    """
+
+    shared: SharedArray
+    rows: np.ndarray
+
+    @property
+    def array(self) -> np.ndarray:
+        return self.shared.array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self.rows), *self.array.shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.array.ndim
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
+        """Copies of some rows: [rows, ...]."""
+        values: np.ndarray = self.array[self.rows[rows]]
+        return values
+
+    def take(self, rows: np.ndarray) -> IndexedRows:
+        """Some rows of the same array, without a copy."""
+        return replace(self, rows=self.rows[rows])
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """Copies of all rows, for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
+def selected(inputs: Inputs, rows: np.ndarray) -> Inputs:
+    """Some rows of any inputs, in the order of `rows`; arrays are shared instead of copied."""
+    if isinstance(inputs, Fields):
+        return Fields({name: _selected(part, rows) for name, part in inputs.arrays.items()})
+    return _selected(inputs, rows)
+
+
+def _selected(part: Array | Pieces, rows: np.ndarray) -> Array | Pieces:
+    if not isinstance(part, np.ndarray):
+        return part.take(rows)
+    if len(rows) == len(part) and (rows == np.arange(len(rows))).all():
+        return part
+    return IndexedRows(SharedArray(part), rows.astype(row_numbers(len(part))))
+
+
+def row_numbers(number: int) -> type[np.signedinteger[Any]]:
+    """The dtype for numbers of so many rows: 4 bytes each if possible, since texts have millions of rows."""
+    return np.int32 if number < 2**31 else np.int64
