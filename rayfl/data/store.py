@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from rayfl.config.section import Named
 from rayfl.data.dataset import ClientNames, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.indexed_rows import IndexedRows, row_numbers
-from rayfl.data.inputs import Fields, Pieces, Reopenable, named_parts
+from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Reopenable, TextWindows, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -113,6 +113,17 @@ class ShardStore:
                 reopened: object = part
                 if isinstance(reopened, Reopenable):
                     reopened.reopen()
+
+    def move_arrays(self, move: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Replaces the arrays of all samples, for all stores that share them, by equal ones elsewhere in memory.
+
+        Args:
+            move: Copies an array, if it is worth it.
+        """
+        for samples in self._sets.values():
+            parts = {name: _moved(part, move) for name, part in named_parts(samples.x).items()}
+            object.__setattr__(samples, "x", Fields(parts) if isinstance(samples.x, Fields) else parts[""])
+            object.__setattr__(samples, "y", move(samples.y))
 
     @property
     def _sets(self) -> dict[str, Samples]:
@@ -218,6 +229,19 @@ def _by_client(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Sa
         rows = np.concatenate([rows, np.setdiff1d(np.arange(len(samples)), rows)])
     places = np.arange(len(shards.rows), dtype=row_numbers(len(rows)))
     return samples.select(rows), Shards(places, shards.offsets)
+
+
+def _moved(part: Array | Pieces, move: Callable[[np.ndarray], np.ndarray]) -> Array | Pieces:
+    match part:
+        case np.ndarray():
+            return move(part)
+        case IndexedRows():
+            part.shared.array = move(part.array)
+        case Ragged():
+            return replace(part, values=move(part.values))
+        case TextWindows():
+            return replace(part, text=move(part.text))
+    return part
 
 
 def _without_unread(store: ShardStore) -> ShardStore:

@@ -12,6 +12,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.host_actor import HostActor, scheduler_name
+from rayfl.backends.ray.object_arrays import ObjectArrays
 from rayfl.backends.ray.placement import nodes_of, reserved, resources_of
 from rayfl.backends.ray.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.backends.ray.server_actor import ServerActor
@@ -139,12 +140,15 @@ class KeptActors:
 
 
 def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.ObjectRef[RunPlan]]]:
-    """Puts a plan into the object store, one copy per node.
+    """Puts a plan and its data into the object store, one copy per node.
 
     Returns:
         The user's code; the plan without data, for server and scheduler; and the plan for the hosts, which fetch it
         from the server, in a list: Ray would replace a bare reference among a call's arguments by its value.
     """
+    arrays = ObjectArrays()
+    for workload in run.workloads:
+        workload.store.move_arrays(arrays.move)
     return UserCode.of(run.scenario), ray.put(run.without_data()), [ray.put(run)]
 
 
