@@ -114,7 +114,7 @@ METRICS_MEANINGS = (
         "bytes",
         "bytes",
         f"Traffic of the protocol {_BOTH_WAYS} What a phase never trains and parameters that the network freezes "
-        "(`requires_grad=False`) are not sent, unless a module follows others or the network changes it itself.",
+        "(`requires_grad=False`) are not sent, unless a module follows others.",
     ),
     Meaning("transfers", "models", f"Model transfers {_BOTH_WAYS}"),
     Meaning("bytes_down", "bytes", "The part of `bytes` from the server to clients."),

@@ -9,18 +9,16 @@ from typing import TypeVar
 
 import torch
 from torch import nn
-from torch.nn.modules.batchnorm import _NormBase
 
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.models.constants import Constants
 from rayfl.models.frozen_copy import FrozenCopy, freeze
-from rayfl.models.layout import layout_of
+from rayfl.models.layout import batch_norm_counters, layout_of
 from rayfl.models.network import Network
 from rayfl.models.tensors import Slot
 from rayfl.models.transfer import same_values, transfer
 
 T = TypeVar("T")
-
-COUNTER = "num_batches_tracked"
 
 
 class FlatModel:
@@ -31,18 +29,20 @@ class FlatModel:
 
     Persistent integer and boolean buffers (`discrete`) are not in the vector: `load` takes their values beside it.
     Batch norm's counters (`num_batches_tracked`), buffers that are not persistent and those that begin with infinities
-    are reset to their initial values by every `load`, so a client update leaves nothing behind in them.
+    are reset to their initial values by every `load`, so a client update leaves nothing behind in them. Frozen
+    parameters (`requires_grad=False`) are `constants`, which nothing may change; `load` and `check` detect it.
 
     Attributes:
         module: The given module, now on `device`. From now on, change its parameters only in place; moving, casting or
             replacing them breaks the views, which `load` and `check` detect.
-        vector: [slots and padding] float32 on `device`. Trained parameters come first, followed by frozen parameters
-            (`requires_grad=False`) and persistent floating-point buffers. Slots start at multiples of 64 bytes. The
+        vector: [slots and padding] float32 on `device`. Trained parameters come first, followed by those that follow
+            others (`Network.copies`) and persistent floating-point buffers. Slots start at multiples of 64 bytes. The
             padding between them is zero and must stay so.
         params: The first part of `vector`, as a view. Module order is vector order: the first modules are a prefix.
         buffers: The second part of `vector`, as a view.
         gradient: [length of params] float32. Every `param.grad` is a view into it, to which `backward` adds.
         layout: The slots, in order.
+        constants: The frozen parameters.
         channels_last: Whether 4-D tensors are stored channels-last.
         names: The names of the state dict, in its order.
         discrete_names: The names of the persistent integer and boolean buffers, without batch norm's counters.
@@ -55,42 +55,42 @@ class FlatModel:
         device: The device for the vector and the module.
         channels_last: Whether to store 4-D tensors output-height-width-input, which is faster for convolutions on CPUs;
             shapes and names stay those of PyTorch.
+        carried: Names of frozen parameters for the vector, since an earlier phase may change them.
 
     Raises:
-        ScenarioError: The module cannot be flattened (see `layout_of`), or it is a `Network` whose declaration does not
-            match its modules.
+        ScenarioError: As `layout_of`; or the declaration of a `Network` does not match its modules.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device, channels_last: bool = True) -> None:
+    def __init__(
+        self, module: nn.Module, device: torch.device, channels_last: bool = True, carried: Collection[str] = ()
+    ) -> None:
         if isinstance(module, Network):
             module.check_declaration()
-        self.layout, self.channels_last = layout_of(module, channels_last), channels_last
-        self.module = module.to(device)
+        self.layout, constants = layout_of(module, channels_last, carried)
+        self.channels_last, self.module = channels_last, module.to(device)
+        self.constants = Constants(constants, dict(module.named_parameters(remove_duplicate=False)), device)
         trained = [slot for slot in self.layout if slot.is_parameter]
-        carried = [slot for slot in self.layout if not slot.is_parameter]
+        others = [slot for slot in self.layout if not slot.is_parameter]
         self.num_params = sum(slot.size for slot in trained)
-        self.num_buffer_values = sum(slot.size for slot in carried)
+        self.num_buffer_values = sum(slot.size for slot in others)
         self.vector = torch.zeros(self.layout[-1].end, device=device)
         self.params = self.vector[: trained[-1].end]
         self.buffers = self.vector[trained[-1].end :]
         self.gradient = torch.zeros_like(self.params)
-        self._owners = {name: _owner(module, name) for slot in self.layout for name in slot.names}
+        self._owners = {name: _owner(module, name) for name in self.slots()}
         self._gradients: list[tuple[Slot, nn.Parameter, torch.Tensor]] = []
         for slot in self.layout:
-            tensor = self._tensor(slot.name)
-            view = slot.view(self.vector)
-            with torch.no_grad():
-                view.copy_(tensor)
+            tensor, view = self._tensor(slot.name), slot.view(self.vector)
+            view.copy_(tensor.detach())
             tensor.data = view
             if slot.is_parameter:
                 assert isinstance(tensor, nn.Parameter)
                 # `data`: a view that counts its own changes, not those of the whole vector; see `reached`
                 self._gradients.append((slot, tensor, slot.view(self.gradient).data))
         self.names = tuple(module.state_dict())
-        in_vector = {name for slot in self.layout for name in slot.names}
-        self.counters = _batch_norm_counters(module)
+        self.counters = batch_norm_counters(module)
         self._beside = {
-            name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in in_vector
+            name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in self._owners
         }
         for buffer in self._beside.values():
             buffer.data = buffer.contiguous()  # values of an expanded one cannot be set
@@ -214,7 +214,7 @@ class FlatModel:
         Raises:
             ValueError: The vector has another length.
         """
-        module = self._frozen_pool.pop() if self._frozen_pool else freeze(self.module)
+        module = self._frozen_pool.pop() if self._frozen_pool else freeze(self.module, self.constants.parameters)
         frozen = FrozenCopy(module, self.layout, {**self._fixed, **(discrete or {})}, self._frozen_pool)
         frozen.load(vector)
         return frozen
@@ -325,17 +325,25 @@ class FlatModel:
             vector: [length of self.vector] float32, on any device; by default that of the model.
             discrete: The values of `discrete_names`; by default those of the model.
         """
-        source = (self.vector if vector is None else vector).cpu()
         beside = {**self._fixed, **(self.discrete() if discrete is None else discrete)}
-        values = beside | {name: slot.view(source) for slot in self.layout for name in slot.names}
+        values = beside | self.views((self.vector if vector is None else vector).cpu(), self.constants.memory.cpu())
         return {
             name: torch.empty(values[name].shape, dtype=values[name].dtype).copy_(values[name]) for name in self.names
         }
 
     def shapes(self) -> dict[str, torch.Size]:
         """Returns the shape of every tensor of the state dict, by name and in its order."""
-        shapes = {name: torch.Size(slot.shape) for slot in self.layout for name in slot.names}
+        shapes = {name: torch.Size(slot.shape) for name, slot in self.slots().items()}
         return {name: shapes[name] if name in shapes else self._fixed[name].shape for name in self.names}
+
+    def slots(self) -> dict[str, Slot]:
+        """The slots of the vector and of the constants, by any of their names."""
+        return {name: slot for slot in (*self.layout, *self.constants.slots) for name in slot.names}
+
+    def views(self, vector: torch.Tensor, constants: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The tensors in a vector and in the memory of constants, by any of their names."""
+        parts = ((self.layout, vector), (self.constants.slots, constants))
+        return {name: slot.view(memory) for slots, memory in parts for slot in slots for name in slot.names}
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
         """Loads an export of `state_dict`; changes nothing if it raises. `transfer` offers less strict rules.
@@ -348,6 +356,7 @@ class FlatModel:
         self._check_views()
         for name in self.counters & state.keys():
             self._fixed[name].copy_(state[name])
+        self.constants.hold(taken.constants)
         self.load(taken.vector, taken.discrete)
 
     def _restore(self, values: Mapping[str, torch.Tensor]) -> None:
@@ -377,15 +386,7 @@ class FlatModel:
                         f"model: '{name}' was replaced by another tensor, so training it would have no effect; change "
                         "parameters and buffers in place (copy_, add_), and do not move or cast the module"
                     )
-
-
-def _batch_norm_counters(module: nn.Module) -> set[str]:
-    """Returns the names of the counters of PyTorch's batch and instance norms, which nothing reads by default."""
-    return {
-        f"{prefix}.{COUNTER}".removeprefix(".")
-        for prefix, layer in module.named_modules(remove_duplicate=False)
-        if isinstance(layer, _NormBase)
-    }
+        self.constants.check(self._tensor)
 
 
 def _is_buffer(module: nn.Module, name: str) -> bool:

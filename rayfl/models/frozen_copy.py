@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 
 import torch
@@ -76,8 +76,8 @@ class FrozenCopy:
         self.release()
 
 
-def freeze(module: nn.Module) -> nn.Module:
-    """A deep copy of `module` in evaluation mode, whose parameters have no gradients."""
-    frozen = copy.deepcopy(module).eval().requires_grad_(False)
+def freeze(module: nn.Module, constants: Iterable[torch.Tensor] = ()) -> nn.Module:
+    """A deep copy of `module` in evaluation mode, whose parameters have no gradients; it shares the constants."""
+    frozen = copy.deepcopy(module, {id(one): one for one in constants}).eval().requires_grad_(False)
     frozen.zero_grad(set_to_none=True)
     return frozen

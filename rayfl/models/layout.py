@@ -1,27 +1,42 @@
-"""The places of the tensors of a model in its flat vector, and checks of models that have none."""
+"""The places of the tensors of a model in its flat vector and in that of its constants, and checks of both."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from rayfl.errors import ScenarioError
-from rayfl.models.tensors import Slot
+from rayfl.models.tensors import NUM_BYTES, Slot, followed
+
+COUNTER = "num_batches_tracked"
 
 
-def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
-    """Lays out all trained parameters, then frozen parameters and buffers.
+def layout_of(
+    module: nn.Module, channels_last: bool, carried: Collection[str] = ()
+) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
+    """Lays out all trained parameters, then frozen parameters that are carried along, and buffers.
 
     Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor has the place of its first
     name. Buffers without a slot are integers and booleans, for which a mean over clients makes no sense, those that are
     not persistent, and those with infinities (attention masks), which have no differences.
 
+    Args:
+        module: The module.
+        channels_last: Whether 4-D tensors are stored channels-last.
+        carried: Names of frozen parameters (`requires_grad=False`) that an earlier phase may change. They are part of
+            the vector, as are those that follow others (`Network.copies`).
+
+    Returns:
+        The slots of the vector, and those of the constants, which are all other frozen parameters, each in its type.
+
     Raises:
-        ScenarioError: The module has nothing to train, or has a tensor that does not fit into a float32 vector: it
-            shares memory with another tensor, is not float32 (parameters, floating-point buffers), has no shape or no
-            values yet, or is a frozen parameter with infinities; or a module keeps extra state.
+        ScenarioError: The module has nothing to train, or has a tensor that does not fit: it shares memory with another
+            tensor, is not float32 (buffers, and parameters that are no constants) or not a floating-point number
+            (constants), or has no shape or no values yet; or a module keeps extra state.
     """
     persistent = module.state_dict(keep_vars=True).keys()
     for name in persistent:
@@ -38,8 +53,16 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
         for name, buffer in module.named_buffers(remove_duplicate=False)
         if name in persistent and (buffer.is_floating_point() or buffer.is_complex())
     }
+    kept = {*carried, *(name for name in parameters if followed(name, getattr(module, "copies", {})))}
+    moving = {id(parameters[name]) for name in kept if name in parameters} | {id(buffer) for buffer in buffers.values()}
+    constant = {name for name, one in parameters.items() if not one.requires_grad and id(one) not in moving}
     for name, parameter in parameters.items():
-        _check_values("parameter", name, parameter)
+        _check_values("parameter", name, parameter, NUM_BYTES if name in constant else ("float32",))
+        if not parameter.requires_grad and name not in constant and parameter.isinf().any():
+            raise ScenarioError(
+                f"model: frozen parameter '{name}' holds infinities, which have no differences to sum over clients; "
+                "make it a buffer (register_buffer)"
+            )
     for name, buffer in buffers.items():
         _check_values("buffer", name, buffer)
     buffers = {name: buffer for name, buffer in buffers.items() if buffer.isfinite().all()}
@@ -52,11 +75,26 @@ def layout_of(module: nn.Module, channels_last: bool) -> tuple[Slot, ...]:
     if not trained:
         raise ScenarioError(f"model: {type(module).__name__} has no parameters to train")
     slots: list[Slot] = []
+    constants: list[Slot] = []
     for name, tensor in (*trained.items(), *(item for item in tensors.items() if item[0] not in trained)):
-        offset, shape = slots[-1].end if slots else 0, tuple(tensor.shape)
-        aliases = tuple(names[id(tensor)][1:])
-        slots.append(Slot(name, offset, shape, _strides(shape, channels_last), name in trained, aliases))
-    return tuple(slots)
+        among, shape = constants if name in constant else slots, tuple(tensor.shape)
+        offset, strides, dtype = among[-1].end if among else 0, _strides(shape, channels_last), name_of(tensor.dtype)
+        among.append(Slot(name, offset, shape, strides, name in trained, tuple(names[id(tensor)][1:]), dtype))
+    return tuple(slots), tuple(constants)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a type: `bfloat16`."""
+    return str(dtype).removeprefix("torch.")
+
+
+def batch_norm_counters(module: nn.Module) -> set[str]:
+    """Returns the names of the counters of PyTorch's batch and instance norms, which nothing reads by default."""
+    return {
+        f"{prefix}.{COUNTER}".removeprefix(".")
+        for prefix, layer in module.named_modules(remove_duplicate=False)
+        if isinstance(layer, _NormBase)
+    }
 
 
 def _strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
@@ -65,7 +103,7 @@ def _strides(shape: tuple[int, ...], channels_last: bool) -> tuple[int, ...]:
     return torch.empty(shape, device="meta", memory_format=memory_format).stride()
 
 
-def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
+def _check_values(kind: str, name: str, tensor: torch.Tensor, allowed: Collection[str] = ("float32",)) -> None:
     if nn.parameter.is_lazy(tensor):
         raise ScenarioError(
             f"model: {kind} '{name}' has no shape yet (a lazy module); set its sizes, or run one batch through the "
@@ -76,7 +114,7 @@ def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
             f"model: {kind} '{name}' is on the meta device, without values; build the model on the CPU, or give it "
             "values with .to_empty(device='cpu') and an initialisation"
         )
-    if tensor.dtype != torch.float32:
+    if name_of(tensor.dtype) not in allowed:
         if tensor.is_complex():
             remedy = "keep torch.view_as_real(...) of it, and use torch.view_as_complex(...) in forward"
         elif tensor.is_floating_point():
@@ -86,11 +124,6 @@ def _check_values(kind: str, name: str, tensor: torch.Tensor) -> None:
         raise ScenarioError(
             f"model: {kind} '{name}' is {tensor.dtype}; parameters and floating-point buffers must be torch.float32, "
             f"so {remedy}"
-        )
-    if kind == "parameter" and not tensor.requires_grad and tensor.isinf().any():
-        raise ScenarioError(
-            f"model: frozen parameter '{name}' holds infinities, which have no differences to sum over clients; make "
-            "it a buffer (register_buffer)"
         )
 
 

@@ -26,8 +26,9 @@ class Network(nn.Module):
         feature_layer: Name of the submodule that reads the features: its input is the feature vector of a sample (the
             penultimate representation), its output the logits.
         copies: Modules that follow others and are not trained, such as a target network or a key encoder: their names,
-            and those of the modules that they were copied from. Their parameters need no gradient, so they are sent
-            with the buffers, and belong to no ordered module. Tensors of a copy that a start lacks are copied anew.
+            and those of the modules that they were copied from. Their parameters need no gradient and are no constants:
+            they are sent with the buffers, and belong to no ordered module. Tensors of a copy that a start lacks are
+            copied anew.
         groupings: Named ways to divide the ordered modules into units that thaw together in gradual unfreezing (the
             stages or blocks of a ResNet). Each contains every ordered module once, with units from input to output.
 

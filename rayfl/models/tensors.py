@@ -1,8 +1,8 @@
-"""The tensors of a model without PyTorch: names, places in the flat vector, and the buffers that are not in it.
+"""The tensors of a model without PyTorch: names, places in the flat vector, and what is not in it.
 
 Loads no PyTorch, because the server uses it too. Integer and boolean buffers travel beside the flat vector, each in its
 own type: flags and counters (`initialised`, a code book's usage) decide what a network computes, but their mean over
-clients makes no sense.
+clients makes no sense. Constants, which are the parameters that nothing trains, travel once, with the plan of the run.
 """
 
 from __future__ import annotations
@@ -24,17 +24,22 @@ ALIGNMENT = 16
 """Floats. Slots start at multiples of 64 bytes: results of MKL can depend on the alignment of its inputs."""
 
 
+NUM_BYTES = {"float32": 4, "float64": 8, "float16": 2, "bfloat16": 2}
+"""Bytes of a value of each type that a parameter may have; what trains is float32."""
+
+
 @dataclass(frozen=True)
 class Slot:
-    """The place of one parameter or buffer in the flat vector.
+    """The place of one parameter or buffer in the flat vector, or of a constant in the vector of constants.
 
     Attributes:
         name: Name in PyTorch (`conv1.weight`).
         offset: Start in the vector, in floats; a multiple of 16.
         shape: Shape in PyTorch.
-        strides: Strides of the tensor in the vector, in floats.
+        strides: Strides of the tensor in the vector, in its own values.
         is_parameter: Whether it is trained by gradient; False for buffers and frozen parameters.
         aliases: The other names of a tied tensor.
+        dtype: Name of its type in PyTorch; only constants have another one than float32.
     """
 
     name: str
@@ -43,6 +48,7 @@ class Slot:
     strides: tuple[int, ...]
     is_parameter: bool
     aliases: tuple[str, ...] = ()
+    dtype: str = "float32"
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -57,15 +63,28 @@ class Slot:
     @cached_property
     def end(self) -> int:
         """Start of the next slot: offset plus size, rounded up to the alignment."""
-        return self.offset + -(-self.size // ALIGNMENT) * ALIGNMENT
+        floats = -(-self.size * NUM_BYTES[self.dtype] // NUM_BYTES["float32"])
+        return self.offset + -(-floats // ALIGNMENT) * ALIGNMENT
 
     def array(self, vector: np.ndarray) -> np.ndarray:
-        """As `view`, for a numpy array."""
-        values = vector[self.offset : self.offset + self.size]
-        return as_strided(values, self.shape, [vector.itemsize * stride for stride in self.strides])
+        """As `view`, for a numpy array; a copy in float32 of bfloat16, which numpy does not have."""
+        if self.dtype == "bfloat16":
+            values = (vector[self.offset : self.end].view(np.uint16)[: self.size].astype(np.uint32) << 16).view(
+                np.float32
+            )
+        elif self.dtype != "float32":
+            values = vector[self.offset : self.end].view(self.dtype)[: self.size]
+        else:
+            values = vector[self.offset : self.offset + self.size]
+        return as_strided(values, self.shape, [values.itemsize * stride for stride in self.strides])
 
     def view(self, vector: torch.Tensor) -> torch.Tensor:
         """Returns the values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
+        if self.dtype != "float32":
+            import torch
+
+            whole = vector[self.offset : self.end].view(getattr(torch, self.dtype))
+            return whole[: self.size].as_strided(self.shape, self.strides)
         return vector[self.offset : self.offset + self.size].as_strided(self.shape, self.strides)
 
 

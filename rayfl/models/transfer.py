@@ -27,6 +27,7 @@ class Transfer:
 
     Attributes:
         vector: The resulting parameters and buffers of the target, [length of the flat vector] float32 on the CPU.
+        constants: The memory of its resulting constants, on the CPU.
         taken: Names whose values are those of the source.
         fresh: Names of the target that kept its values because of a rule.
         unmatched: Names of the source that the target does not have, left out because of a rule.
@@ -34,6 +35,7 @@ class Transfer:
     """
 
     vector: torch.Tensor
+    constants: torch.Tensor
     taken: tuple[str, ...]
     fresh: tuple[str, ...]
     unmatched: tuple[str, ...]
@@ -51,7 +53,7 @@ def transfer(
     ignore: Sequence[str] = (),
     where: str = "state dict",
 ) -> Transfer:
-    """Computes the vector of the target with the values of a source; changes neither.
+    """Computes the vector and the constants of the target with the values of a source; changes neither.
 
     Every name must be on both sides, with the same shape, unless a rule covers it; integer and boolean buffers also
     with the same type. Buffers with infinities are constants, which must have the same values; all other values must be
@@ -75,15 +77,14 @@ def transfer(
     covered = _covered([*target.names, *source], target, head, ignore)
     covered |= {name for name in target.names if name not in source and followed(name, copies)}
     _check(source, target, covered, where)
-    vector = target.vector.detach().to("cpu", copy=True)
-    for slot in target.layout:
-        for name in slot.names:
-            if name in source and name not in covered:
-                slot.view(vector).copy_(source[name].detach())
-    slots = {name: slot for slot in target.layout for name in slot.names}
-    for name, slot in slots.items():
+    vector, constants = (one.detach().to("cpu", copy=True) for one in (target.vector, target.constants.memory))
+    views = target.views(vector, constants)
+    for name, view in views.items():
+        if name in source and name not in covered:
+            view.copy_(source[name].detach())
+    for name, view in views.items():
         if name in covered and (original := followed(name, copies)):
-            slot.view(vector).copy_(slots[original].view(vector))
+            view.copy_(views[original])
     uncounted = target.counters - source.keys()
     taken = tuple(name for name in target.names if name not in covered | uncounted)
     if not taken:
@@ -95,6 +96,7 @@ def transfer(
             discrete[name] = discrete[original]
     return Transfer(
         vector,
+        constants,
         taken,
         fresh=tuple(name for name in target.names if name in covered),
         unmatched=tuple(name for name in source if name not in shapes),
@@ -153,7 +155,7 @@ def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequen
         if not matched:
             raise ScenarioError(f"ignore: '{pattern}' matches no name of the model or of its start")
         covered |= matched
-    for slot in target.layout:
+    for slot in (*target.layout, *target.constants.slots):
         rest = [name for name in slot.names if name not in covered]
         if 0 < len(rest) < len(slot.names):
             one = next(name for name in slot.names if name in covered)
@@ -166,7 +168,7 @@ def _covered(names: Sequence[str], target: FlatModel, head: Head, ignore: Sequen
 
 def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], where: str) -> None:
     shapes = target.shapes()
-    slots = {name: slot for slot in target.layout for name in slot.names}
+    slots, own = target.slots(), target.views(target.vector, target.constants.memory)
     problems: list[str] = []
     needed = [name for name in shapes if name not in covered | (target.counters - source.keys())]
     discrete = target.initial_discrete()
@@ -187,8 +189,8 @@ def _check(source: Mapping[str, Any], target: FlatModel, covered: set[str], wher
                 "with the same values, or ignore it"
             )
         elif name in slots and not tensor.is_floating_point():
-            problems.append(f"'{name}' is {tensor.dtype}, this model's is torch.float32")
-        elif name in slots and not tensor.float().isfinite().all():
+            problems.append(f"'{name}' is {tensor.dtype}, this model's is torch.{slots[name].dtype}")
+        elif name in slots and not tensor.float().isfinite().all() and own[name].isfinite().all():
             problems.append(f"'{name}' holds infinities or NaN, this model's is finite")
         elif name in discrete and tensor.dtype != discrete[name].dtype:
             problems.append(f"'{name}' is {tensor.dtype}, this model's is {discrete[name].dtype}")

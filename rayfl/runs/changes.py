@@ -76,10 +76,10 @@ def check_same_run(folder: Path, run_plan: RunPlan, records: Mapping[str, Any] |
         ScenarioError: The scenario or its data differs.
         CheckpointError: The checkpoint's state is damaged.
     """
-    done, before, warnings = 0, None, []
+    done, before, constants, warnings = 0, None, [], []
     if records is not None:
         with reading(folder / CHECKPOINTS, "as the state of a run", CheckpointError):
-            done = int(records["seen"]["done"])
+            done, constants = int(records["seen"]["done"]), list(records["constants"])
         before = _scenario_in(folder, records)
         if changed := list(_changed(_callbacks(before), _callbacks(run_plan.scenario))):
             warnings.append(f"callbacks differ from those of the checkpoint: {'; '.join(changed[:SHOWN])}")
@@ -102,6 +102,12 @@ def check_same_run(folder: Path, run_plan: RunPlan, records: Mapping[str, Any] |
         raise ScenarioError(f"data: '{where}' began with other data: the digest of its files has changed since")
     if traces != (run_plan.devices.digests if run_plan.devices else []):
         raise ScenarioError(f"participation: '{where}' began with other traces: their files have changed since")
+    for phase, digest, needed in zip(run_plan.scenario.phases, constants, run_plan.constants, strict=False):
+        if digest != needed:
+            raise ScenarioError(
+                f"phases.{phase.name}.model: '{where}' began with other frozen parameters than your code now gives; "
+                "resume with the code and the files that the run began with"
+            )
     now = [model.memory_format for model in run_plan.initial_models]
     for phase, began, needed in zip(run_plan.scenario.phases, weights, now, strict=False):
         if began != needed:

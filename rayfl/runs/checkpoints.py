@@ -19,7 +19,7 @@ from rayfl.runs.folder import CHECKPOINTS, STATES
 if TYPE_CHECKING:
     from rayfl.runs.working_folder import Mirror
 
-FORMAT = 2
+FORMAT = 3
 """Version of the manifest format."""
 
 UNFINISHED_S = 600

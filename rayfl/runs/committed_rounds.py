@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
-from rayfl.engine.initial_model import flat_model
+from rayfl.engine.initial_model import flat_model, load_initial
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import SentModel, split
@@ -68,6 +68,7 @@ class CommittedModels:
 
     def __init__(self, run_plan: RunPlan, model: FlatModel) -> None:
         self._plan, self._model = run_plan, model
+        load_initial(model, run_plan.result.initial)
         self._built: dict[int, FlatModel] = {}
         self._last_rounds = list(accumulate(phase.rounds for phase in run_plan.scenario.phases))
 

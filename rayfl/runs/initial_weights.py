@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.config.scenario import Scenario, Start
-from rayfl.engine.initial_model import flat_model
+from rayfl.engine.initial_model import constants_handed_over, flat_model, load_initial
 from rayfl.engine.plan.private_network_checks import check_discrete_buffers
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
@@ -97,11 +97,14 @@ def start_from(run_plan: RunPlan, model: FlatModel, source: Source) -> tuple[Run
     start = run_plan.scenario.start
     assert start is not None
     taken = _transfer(start, source.state, model, source.where)
-    model.load(taken.vector, taken.discrete)
     first = run_plan.workloads[0]
     discrete = {name: values.numpy() for name, values in taken.discrete.items()}
-    started = replace(first, initial=replace(first.initial, vector=taken.vector.numpy(), discrete=discrete))
-    workloads = [started if workload is first else workload for workload in run_plan.workloads]
+    initial = replace(first.initial, vector=taken.vector.numpy(), constants=taken.constants.numpy(), discrete=discrete)
+    load_initial(model, initial)
+    started = replace(first, initial=initial)
+    workloads = constants_handed_over(
+        run_plan.scenario, [started if workload is first else workload for workload in run_plan.workloads]
+    )
     origin = {
         **source.origin,
         "taken": list(taken.taken),

@@ -5,10 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
@@ -18,12 +21,12 @@ from rayfl.data.files import cache_folder
 from rayfl.data.scenario_data import data_digest, load
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.client_statistics import check_client_statistics
-from rayfl.engine.initial_model import load_initial
+from rayfl.engine.initial_model import carrying, constants_handed_over, load_initial
 from rayfl.engine.plan.client_privacy import plan_client_privacy
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.headline import metrics_key
-from rayfl.engine.plan.message_sizes import planned_messages
+from rayfl.engine.plan.message_sizes import MessageSizes, planned_messages
 from rayfl.engine.plan.network_trial import build_checked
 from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
 from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
@@ -67,10 +70,11 @@ class Prepared:
 
     Args:
         data_dir: The folder with real data.
+        whole: Whether vectors hold constants too (those in float32), for analyses of whole models.
     """
 
-    def __init__(self, data_dir: Path) -> None:
-        self._data_dir = data_dir
+    def __init__(self, data_dir: Path, whole: bool = False) -> None:
+        self._data_dir, self._whole = data_dir, whole
         self._stores: OrderedDict[str, ShardStore] = OrderedDict()
         self._plans: OrderedDict[str, tuple[RunPlan, FlatModel]] = OrderedDict()
         self._identities: dict[str, DataIdentity] = {}
@@ -107,7 +111,7 @@ class Prepared:
         """Returns the plan of a scenario and the initial model of its last phase; see `prepare`."""
         scenario = resolve(scenario)
         key = json.dumps(scenario.model_dump(mode="json", exclude={"module_folders"}), sort_keys=True)
-        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store))
+        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store, self._whole))
         load_initial(model, run.result.initial)  # a run may have trained it
         if run.scenario is not scenario:
             phases = [plan.with_facts(scenario=scenario) for plan in run.phases]
@@ -129,12 +133,13 @@ def _latest(cache: OrderedDict[str, T], key: str, make: Callable[[], T]) -> T:
     return cache[key]
 
 
-def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
+def prepare(scenario: Scenario, data_dir: Path, whole: bool = False) -> tuple[RunPlan, FlatModel]:
     """Loads the data, builds the networks, and makes every check that is possible before a host starts.
 
     Args:
         scenario: The scenario as loaded from files and overrides.
         data_dir: The folder with real data.
+        whole: As for `Prepared`.
 
     Returns:
         The plan of the run, and the initial model of its last phase on the CPU.
@@ -143,10 +148,10 @@ def prepare(scenario: Scenario, data_dir: Path) -> tuple[RunPlan, FlatModel]:
         ScenarioError: The scenario is wrong.
         DataError: The data is missing or wrong.
     """
-    return Prepared(data_dir).plan(scenario)
+    return Prepared(data_dir, whole).plan(scenario)
 
 
-def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tuple[RunPlan, FlatModel]:
+def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole: bool) -> tuple[RunPlan, FlatModel]:
     plans = check_scenario(scenario)
     store = load(scenario)
     for phase in scenario.phases:
@@ -154,7 +159,7 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tup
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)
     store = draw_bank(scenario.evaluation, store, scenario.data_seed)
     cut(scenario.evaluation, store)
-    workloads, models = _built(scenario, store)
+    workloads, models = _built(scenario, store, whole)
     plans = with_traces(plans, models, workloads)
     check_rounds(scenario, plans)
     check_requirements(scenario, plans, [model.module for model in models], workloads)
@@ -168,6 +173,7 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tup
     plans = [
         plan.with_facts(
             population=workload.population,
+            trained=MessageSizes.part_trained(plan, model, workload.initial.frozen),
             messages=planned_messages(plan, model, workload) if simulated else (),
             first_messages=planned_messages(plan, model, workload, first_round=True) if simulated else (),
         )
@@ -191,7 +197,7 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore]) -> tup
     return run, models[-1]
 
 
-def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[FlatModel]]:
+def _built(scenario: Scenario, store: ShardStore, whole: bool) -> tuple[list[Workload], list[FlatModel]]:
     """The workload and initial model of each phase, shared by phases with the same task, network and evaluation."""
     shared: list[tuple[tuple[Named, Named, object], Workload, FlatModel]] = []
     workloads, models = [], []
@@ -203,7 +209,31 @@ def _built(scenario: Scenario, store: ShardStore) -> tuple[list[Workload], list[
             shared.append((what, *built))
         workloads.append(built[0])
         models.append(built[1])
-    return workloads, models
+    while carried := _to_carry(workloads, whole):
+        for key, names in carried.items():
+            of_phases = [number for number, workload in enumerate(workloads) if id(workload) == key]
+            workload, model = carrying(scenario, workloads[of_phases[0]], names)
+            for number in of_phases:
+                workloads[number], models[number] = workload, model
+    return constants_handed_over(scenario, workloads), models
+
+
+def _to_carry(workloads: Sequence[Workload], whole: bool) -> dict[int, set[str]]:
+    """Names of constants, by workload, that belong into the vector: the phase before may change them during the run."""
+    names: dict[int, set[str]] = {}
+    if whole and (all_names := {id(one): names_of for one in workloads if (names_of := _in_float32(one.initial))}):
+        return all_names
+    for before, workload in pairwise(workloads):
+        changing = {name for slot in before.initial.layout for name in slot.names}
+        sources = workload.initial.sources(before.initial)
+        if found := {slot.name for slot in workload.initial.constant_slots if sources.get(slot.name) in changing}:
+            names.setdefault(id(workload), set()).update(found)
+    return names
+
+
+def _in_float32(initial: InitialModel) -> set[str]:
+    slots = (slot for slot in initial.constant_slots if slot.dtype == "float32")
+    return {slot.name for slot in slots if not np.isinf(slot.array(initial.constants)).any()}
 
 
 def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Workload, FlatModel]:
@@ -219,7 +249,8 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
     vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
     discrete = {name: values.numpy() for name, values in model.discrete().items()}
-    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete)
+    constants = model.constants.memory.numpy(), model.constants.slots
+    initial = InitialModel(vector, model.layout, head, copies, frozen, model.channels_last, discrete, *constants)
     return Workload(network, initial, store, task, num_outputs, scenario.evaluation_of(phase)), model
 
 

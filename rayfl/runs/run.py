@@ -103,7 +103,7 @@ class Run:
         self._checkpoints, self._ledger = checkpoints, ledger
         self._storage = RunStorage(records, checkpoints, run_plan.scenario.checkpoint.on_failure == "continue", console)
         self._plan, self._records, self._console = run_plan, records, console
-        self._scenario = plain_scenario(run_plan.scenario)
+        self._scenario, self._constants = plain_scenario(run_plan.scenario), run_plan.constants
         self._models = CommittedModels(run_plan, model)
         self.stopped: Stop | None = None
         self._asked: tuple[str, str] | None = None
@@ -307,6 +307,7 @@ class Run:
         """
         return {
             "scenario": self._scenario,
+            "constants": self._constants,
             "seen": self._seen.state(),
             "seconds": self._seconds,
             "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},

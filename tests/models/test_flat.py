@@ -376,19 +376,41 @@ def test_a_buffer_with_infinities_is_a_constant_outside_the_vector_and_is_export
     assert (flat.vector - flat.vector == 0).all()
 
 
-def test_frozen_parameters_are_carried_along_but_not_trained() -> None:
+def test_frozen_parameters_are_constants_and_not_trained() -> None:
     plain = LeNet5()
     plain.conv1.requires_grad_(False)
     model = FlatModel(plain, CPU)
     assert model.num_params == 62_006 - 456
-    assert model.num_buffer_values == 456
+    assert not len(model.buffers)
     frozen = plain.conv1.weight.detach().clone()
     torch.autograd.backward(functional.cross_entropy(plain(torch.randn(2, 3, 32, 32)), torch.tensor([0, 1])))
     model.params.sub_(model.gradient).mul_(0.9)
     assert torch.equal(plain.conv1.weight, frozen)
-    vector = torch.zeros_like(model.vector)
-    model.load(vector)
+    model.load(torch.zeros_like(model.vector))
+    assert torch.equal(plain.conv1.weight, frozen)
+    assert torch.equal(model.state_dict()["conv1.weight"], frozen)
+
+
+def test_frozen_parameters_that_an_earlier_phase_changes_are_carried_along() -> None:
+    plain = LeNet5()
+    plain.conv1.requires_grad_(False)
+    model = FlatModel(plain, CPU, carried=("conv1.weight", "conv1.bias"))
+    assert model.num_params == 62_006 - 456
+    assert model.num_buffer_values == 456
+    model.load(torch.zeros_like(model.vector))
     assert (plain.conv1.weight == 0).all()
+
+
+def test_a_changed_constant_is_noticed() -> None:
+    plain = LeNet5()
+    plain.conv1.requires_grad_(False)
+    model = FlatModel(plain, CPU)
+    with torch.no_grad():
+        plain.conv1.weight.add_(1)
+    with pytest.raises(
+        ScenarioError, match=r"'conv1\.weight' is frozen .* a constant, but the network or its task changes"
+    ):
+        model.check()
 
 
 def test_gradients_add_up_in_place_and_zero_gradient_attaches_them_again() -> None:
@@ -547,7 +569,6 @@ class ExtraState(nn.Linear):
         (lambda: nn.LazyLinear(2), "parameter 'weight' has no shape yet"),
         (lambda: nn.Linear(2, 2, device="meta"), "parameter 'weight' is on the meta device, without values"),
         (lambda: WithBuffer(torch.zeros(2, device="meta")), "buffer 'extra' is on the meta device, without values"),
-        (FrozenMask, "frozen parameter 'mask' holds infinities.*; make it a buffer"),
         (lambda: ExtraState(2, 2), "'_extra_state' is extra state"),
     ],
 )

@@ -100,7 +100,8 @@ class Stacked(Executor):
             and type(task).objective is Task.objective
             and type(task).after_step is Task.after_step
             and not task.reads_features
-            and len(model.vector) == len(model.params)  # no buffers, nothing frozen
+            and len(model.vector) == len(model.params)  # no buffers
+            and not model.constants.slots
             and not any(True for _ in model.module.buffers())
             and not any(isinstance(module, _DropoutNd | nn.RNNBase) for module in model.module.modules())
         )

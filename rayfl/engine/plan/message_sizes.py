@@ -12,7 +12,7 @@ import torch
 from rayfl.algorithms.exchange import Messages, Part
 from rayfl.algorithms.transforms import FLOAT_BITS, Encoded
 from rayfl.engine.plan.participation import exchanges_of_cohort, unplanned_traffic
-from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.phase_plan import PhasePlan, TrainedPart
 from rayfl.engine.plan.workload import Workload
 from rayfl.engine.totals import Message, Traffic
 from rayfl.errors import ScenarioError
@@ -68,6 +68,14 @@ class MessageSizes:
         """Returns the message sizes of a phase that trains a model; `frozen` names what nothing changes in it."""
         selection, algorithm = select(plan.train, model.module), plan.algorithm
         return cls(model, selection, algorithm.buffers_are_sent(), algorithm.stays_local(model.module), frozen)
+
+    @classmethod
+    def part_trained(cls, plan: PhasePlan, model: FlatModel, frozen: Collection[str]) -> TrainedPart:
+        """Returns how much of a network a phase trains and sends; arguments as for `of`."""
+        selection, sizes = select(plan.train, model.module), cls.of(plan, model, frozen)
+        trained = cls(model, selection, buffers_are_sent=False).num_params
+        all_parameters = sum(parameter.numel() for parameter in model.module.parameters())
+        return TrainedPart(trained, all_parameters, sizes.values(["model"]))
 
     def values(self, parts: Sequence[Part]) -> int:
         """Returns the number of values in a message of these parts."""

@@ -35,6 +35,7 @@ from rayfl.local.batches import TrainingBatch
 from rayfl.local.client_state import ClientState
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.models.attributes import Attribute, Values, changed, is_generator, values_of
+from rayfl.models.constants import changes_constant
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import NoImagesError
@@ -69,12 +70,12 @@ def build_checked(
         key: The key that names its network.
 
     Returns:
-        The model, and the names of what is in no message, since neither the network nor the task moves it: parameters
-        without gradient (`requires_grad=False`), and integer and boolean buffers such as masks.
+        The model, and the names of the integer and boolean buffers that neither the network nor the task moves, such as
+        masks, so that they are in no message.
 
     Raises:
-        ScenarioError: The network does not accept the data's inputs, its output does not fit the task, or an attribute
-            of the network or the task keeps state from batch to batch.
+        ScenarioError: The network does not accept the data's inputs, its output does not fit the task, the network or
+            the task changes a constant, or an attribute of either keeps state from batch to batch.
     """
 
     def trial(channels_last: bool) -> _Trial:
@@ -89,7 +90,9 @@ def build_checked(
     if isinstance(failure, ScenarioError):
         raise failure
     tried.check_attributes(lambda: trial(tried.model.channels_last))
-    return tried.model, tried.frozen()
+    frozen = tried.frozen()
+    tried.check_constants()
+    return tried.model, frozen
 
 
 class _Trial:
@@ -116,6 +119,7 @@ class _Trial:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
         self.model = FlatModel(built, torch.device("cpu"), channels_last)
         self._buffers = frozenset(name for name, _ in built.named_buffers(remove_duplicate=False))
+        self._constants = self.model.constants.digests()
         self._infinite = {name: built.get_buffer(name).nan_to_num() for name in self.model.constant_names}  # copies
         self._source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
         self._where = f"{key} '{network.name}' on {store.name}"
@@ -177,36 +181,39 @@ class _Trial:
             raise ScenarioError(self._keeps_state(stateful[0]))
 
     def frozen(self) -> frozenset[str]:
-        """Names the parameters without gradient, and the integer and boolean buffers, that nothing moves.
+        """Names the integer and boolean buffers that nothing moves.
 
-        Modules that follow others (`Network.copies`) are moved by their task. Whatever else moves, such as a moving
-        average of other parameters, shows in a step of training and an evaluation with other values of the trained
-        parameters.
+        Modules that follow others (`Network.copies`) are moved by their task. Whatever else moves, constants included,
+        shows in a step of training and an evaluation with other values of the trained parameters.
         """
         model, copies = self.model, getattr(self.model.module, "copies", {})
-        parameters = {name for name, _ in model.module.named_parameters(remove_duplicate=False)}
-        without_gradient = [
-            slot
-            for slot in model.layout
-            if not slot.is_parameter and slot.name in parameters and not followed(slot.name, copies)
-        ]
         discrete = [name for name in model.discrete_names if not followed(name, copies)]
-        if not without_gradient and not discrete:
+        if not model.constants.slots and not discrete:
             return frozenset()
-        before, flags = model.vector.clone(), model.discrete()
+        flags = model.discrete()
         try:
             with generators_restored(), model.elsewhere(model.params + SHIFT):
                 self._train(0)
                 self._evaluate(0)
-                after, flags_after = model.vector.clone(), model.discrete()
+                flags_after = model.discrete()
         except (RayflError, TaskError):  # left to the run, as in `begin`; none is known to be frozen
             return frozenset()
         finally:
             model.zero_gradient()
             model.module.eval()
-        same = [slot for slot in without_gradient if torch.equal(slot.view(before), slot.view(after))]
-        constant = {name for name in discrete if torch.equal(flags[name], flags_after[name])}
-        return frozenset(name for slot in same for name in slot.names) | constant
+        return frozenset(name for name in discrete if torch.equal(flags[name], flags_after[name]))
+
+    def check_constants(self) -> None:
+        """Checks that no batch has changed a constant, not even by a way that PyTorch does not count (`.data`).
+
+        Raises:
+            ScenarioError: One has.
+        """
+        if self._constants:
+            self.model.check()
+            now = self.model.constants.digests()
+            for name in (name for name, digest in self._constants.items() if now[name] != digest):
+                raise ScenarioError(changes_constant(name))
 
     def _check_without_task(self, again: Callable[[], _Trial]) -> None:
         if self._task_works:

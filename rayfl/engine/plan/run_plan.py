@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -94,8 +95,22 @@ class RunPlan:
         return phases
 
     def without_data(self) -> RunPlan:
-        """The plan for server and scheduler, which read neither data nor tasks of workloads."""
-        return replace(self, workloads=(), models=self.initial_models)
+        """The plan for server and scheduler, which read neither data nor tasks of workloads.
+
+        They read constants only to hand them over to a phase that trains them.
+        """
+        distinct = {id(model): model for model in self.initial_models}
+        if len(distinct) == 1:
+            distinct = {key: replace(model, constants=model.constants[:0]) for key, model in distinct.items()}
+        return replace(self, workloads=(), models=[distinct[id(model)] for model in self.initial_models])
+
+    @cached_property
+    def constants(self) -> list[str]:
+        """The digest of each phase's constants; empty for a network without."""
+        return [
+            hashlib.sha256(model.constants.data).hexdigest() if len(model.constants) else ""
+            for model in self.initial_models
+        ]
 
     @property
     def initial_models(self) -> Sequence[InitialModel]:

@@ -40,17 +40,21 @@ class Handover:
 
 @dataclass(frozen=True)
 class InitialModel:
-    """A network before training, as a flat vector.
+    """A network before training, as a flat vector, and its constants.
 
     Attributes:
         vector: float32 [length of the model], parameters, then buffers.
         layout: The position of each tensor in the vector.
         head: Name of the feature layer; empty if the network declares none.
         copies: Modules that are copies of others (`Network.copies`).
-        frozen: Names of the parameters, and of integer and boolean buffers, that neither training nor the code of the
-            network or the task changes.
+        frozen: Names of the integer and boolean buffers, and of carried parameters, that neither training nor the code
+            of the network or the task changes.
         channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
         discrete: The integer and boolean buffers, which are not part of the vector.
+        constants: The memory of the constants (`Constants.memory`), which no message holds. Empty where nothing reads
+            them (`RunPlan.without_data`).
+        constant_slots: Their places.
+        carried: Names of frozen parameters that are part of the vector, since an earlier phase may change them.
     """
 
     vector: np.ndarray
@@ -60,6 +64,9 @@ class InitialModel:
     frozen: frozenset[str] = frozenset()
     channels_last: bool = True
     discrete: Discrete = field(default_factory=dict)
+    constants: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
+    constant_slots: Sequence[Slot] = ()
+    carried: frozenset[str] = frozenset()
 
     @property
     def num_params(self) -> int:
@@ -78,13 +85,14 @@ class InitialModel:
             other: The previous model.
             fresh_head: Whether the feature layer stays as initialised regardless.
         """
-        shapes = _shapes(other)
-        own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in self.layout}
+        sources = self.sources(other, fresh_head)
+        own = {slot.name: sources.get(slot.name, "") for slot in (*self.layout, *self.constant_slots)}
         beside = self.take_discrete(other.discrete, fresh_head)
         own |= {name: name if values is not self.discrete[name] else "" for name, values in beside.items()}
         taken = tuple(name for name, source in own.items() if source)
         used = {source for source in own.values() if source}
-        unused = tuple(slot.name for slot in other.layout if not used.intersection(slot.names))
+        slots = (*other.layout, *other.constant_slots)
+        unused = tuple(slot.name for slot in slots if not used.intersection(slot.names))
         unused += tuple(name for name in other.discrete if name not in used)
         return Handover(taken, tuple(name for name, source in own.items() if not source), unused)
 
@@ -99,19 +107,27 @@ class InitialModel:
         Returns:
             float32 [length of this model].
         """
-        sources = {name: slot for slot in other.layout for name in slot.names}
-        shapes, taken = _shapes(other), np.array(self.vector)
-        missing = []
+        theirs, sources, taken = other._arrays(vector), self.sources(other, fresh_head), np.array(self.vector)
         for slot in self.layout:
-            if source := self._source_of(slot, shapes, fresh_head):
-                slot.array(taken)[...] = sources[source].array(vector)
-            else:
-                missing.append(slot)
-        own = {name: slot for slot in self.layout for name in slot.names}
-        for slot in missing:
-            if original := followed(slot.name, self.copies):
-                slot.array(taken)[...] = own[original].array(taken)
+            if slot.name in sources:
+                slot.array(taken)[...] = theirs[sources[slot.name]]
+        own = self._arrays(taken)
+        for slot in self.layout:
+            if slot.name not in sources and (original := followed(slot.name, self.copies)):
+                slot.array(taken)[...] = own[original]
         return taken
+
+    def sources(self, other: InitialModel, fresh_head: bool = False) -> Mapping[str, str]:
+        """The other model's names of the tensors that this one takes over, by its own first names."""
+        shapes = _shapes(other)
+        own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in (*self.layout, *self.constant_slots)}
+        return {name: source for name, source in own.items() if source}
+
+    def _arrays(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+        """The tensors of a model with this layout, by any of their names; constants only where they are known."""
+        known = self.constant_slots if len(self.constants) else ()
+        parts: list[tuple[Sequence[Slot], np.ndarray]] = [(self.layout, vector), (known, self.constants)]
+        return {name: slot.array(memory) for slots, memory in parts for slot in slots for name in slot.names}
 
     def take_discrete(self, values: Discrete, fresh_head: bool = False) -> Discrete:
         """Takes over another model's integer and boolean buffers: those that agree in name, shape and type.
@@ -139,7 +155,7 @@ class InitialModel:
 
 
 def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(slot.shape) for slot in model.layout for name in slot.names}
+    return {name: tuple(slot.shape) for slot in (*model.layout, *model.constant_slots) for name in slot.names}
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,11 @@ def _alike(models: Sequence[tuple[str, OpenedRun, int]]) -> dict[str, np.ndarray
     """
     vectors = {label: run.vector(round) for label, run, round in models}
     layouts = {
-        tuple((slot.name, slot.shape) for slot in run.workload(round).initial.layout) for _, run, round in models
+        (
+            tuple((slot.name, slot.shape) for slot in run.workload(round).initial.layout),
+            run.plan.constants[run.folder.phase_of_model(round)],
+        )
+        for _, run, round in models
     }
     if len(layouts) > 1:
         raise ScenarioError("models: they have different networks, so their weights are not comparable; choose others")

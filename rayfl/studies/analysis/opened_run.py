@@ -76,7 +76,7 @@ def open_run(path: Path, data_dir: Path) -> OpenedRun:
         DataError: The data, the user's code or the initial weights have changed since the run.
     """
     folder = RunFolder.read(path)
-    run_plan, model = prepare(folder.scenario, data_dir)
+    run_plan, model = prepare(folder.scenario, data_dir, whole=True)
     digest, before = run_plan.result.store.provenance.digest, folder.provenance.digest
     if digest != before:
         raise DataError(

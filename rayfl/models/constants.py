@@ -1,0 +1,84 @@
+"""The constants of a model: its frozen parameters, which nothing trains or sends."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+
+import numpy as np
+import torch
+
+from rayfl.errors import ScenarioError
+from rayfl.models.tensors import ALIGNMENT, Slot
+
+
+class Constants:
+    """Frozen parameters (`requires_grad=False`) as views into memory that models and processes may share.
+
+    Attributes:
+        slots: Their places, in order.
+        memory: [slots and padding], declared as float32 although every constant keeps its own type.
+        parameters: The parameters, in the same order.
+
+    Args:
+        slots: Their places.
+        parameters: The parameters by name, on the device of the model.
+        device: The device of the memory.
+    """
+
+    def __init__(self, slots: Sequence[Slot], parameters: Mapping[str, torch.Tensor], device: torch.device) -> None:
+        self.slots, self.parameters = slots, [parameters[slot.name] for slot in slots]
+        self.memory = torch.zeros(slots[-1].end if slots else 0, device=device)
+        for slot, parameter in zip(slots, self.parameters, strict=True):
+            slot.view(self.memory).copy_(parameter.detach())
+            parameter.data = slot.view(self.memory)  # frees its own memory before the next one is copied
+        self._versions = [parameter._version for parameter in self.parameters]
+
+    def hold(self, memory: torch.Tensor) -> None:
+        """Replaces the values; on the CPU nothing is copied.
+
+        Args:
+            memory: As `memory`, on any device.
+        """
+        self.memory = memory.to(self.memory.device)
+        for slot, parameter in zip(self.slots, self.parameters, strict=True):
+            parameter.data = slot.view(self.memory)
+        self._versions = [parameter._version for parameter in self.parameters]
+
+    def check(self, current: Callable[[str], torch.Tensor]) -> None:
+        """Checks that nothing has written to a constant.
+
+        Args:
+            current: Returns what the module has by now under a name.
+
+        Raises:
+            ScenarioError: One was changed or replaced; the message names it.
+        """
+        start = self.memory.data_ptr()
+        for slot, parameter, version in zip(self.slots, self.parameters, self._versions, strict=True):
+            moved = slot.size and parameter.data_ptr() != start + slot.offset * self.memory.element_size()
+            if moved or parameter._version != version or current(slot.name) is not parameter:
+                raise ScenarioError(changes_constant(slot.name))
+
+    def digests(self) -> dict[str, str]:
+        """The digest of every constant, by name."""
+        memory = self.memory.cpu().numpy()
+        return {slot.name: sha256(memory[slot.offset : slot.end].data).hexdigest() for slot in self.slots}
+
+
+def changes_constant(name: str) -> str:
+    """Says what to do about a network or a task that changes a constant."""
+    return (
+        f"model: '{name}' is frozen (requires_grad=False) and so a constant, but the network or its task changes it; "
+        "make it a buffer (register_buffer), or declare in the network's `copies` which module follows which"
+    )
+
+
+def as_tensor(memory: np.ndarray) -> torch.Tensor:
+    """The memory of constants as a tensor: what cannot be written to is shared between processes and not copied."""
+    shared = not memory.flags.writeable and memory.ctypes.data % (ALIGNMENT * memory.itemsize) == 0
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        tensor = torch.from_numpy(memory)
+    return tensor if shared else tensor.clone()
