@@ -338,3 +338,12 @@ def test_an_example_gives_the_same_bits_on_ray(tmp_path: Path, monkeypatch: pyte
     expected = load_file(inline.directory / "model.safetensors")
     assert on_ray.keys() == expected.keys()
     assert all((on_ray[name] == expected[name]).all() for name in expected)
+
+
+def test_lora_sends_only_its_adapters(tmp_path: Path) -> None:
+    done = ran("lora", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trains 4,228 of 36,612 parameters, and 4,228 values travel" in done.stdout
+    row, state = last_row(tmp_path), load_file(records(tmp_path) / "model.safetensors")
+    assert row["bytes"] == 2 * 5 * 4 * 4 * 4228
+    assert sum(value.size for value in state.values()) == 36_612

@@ -71,8 +71,9 @@ class BasePhase(Section):
         until: The phase's last round, counted over the whole scenario; must lie after the end of the previous phase. By
             default `rounds` decides; the resolved scenario always shows `rounds`.
         train: Which part of the network trains: `all` (the default), `head` (the feature layer, which turns features
-            into outputs), `body` (everything else, as in FedBABU), or a list of module names as in `named_modules()`,
-            each including its submodules. The rest keeps its values, batch norm statistics included, and is neither
+            into outputs), `body` (everything else, as in FedBABU), or a list of names of modules as in
+            `named_modules()`, each including its submodules, and of parameters, or shell patterns of both
+            (`["*.adapter", "*.lora_*"]`). The rest keeps its values, batch norm statistics included, and is neither
             sent nor counted as traffic.
         local: How clients train.
         task: The phase's task. By default the scenario's `task`.

@@ -35,7 +35,7 @@ class Personalization(TrainingBySteps):
 
     Attributes:
         train: Which part of the network trains, whatever the phase trained: `all` (the default), `head`, `body`, or a
-            list of module names.
+            list of names or shell patterns of modules and parameters.
     """
 
     train: Train = "all"

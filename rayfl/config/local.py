@@ -29,7 +29,9 @@ def _train(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         return validate(tuple(value) if isinstance(value, list) else value)
     except ValidationError:
         raise PydanticCustomError(
-            "train", "must be 'all', 'head', 'body', or a list of names of the network's modules, at least one"
+            "train",
+            "must be 'all', 'head', 'body', or a list of names or patterns of the network's modules and parameters, at "
+            "least one",
         ) from None
 
 
@@ -39,8 +41,9 @@ Train = Annotated[
 ]
 """Which part of the network trains.
 
-`head`: the feature layer, which turns features into outputs. `body`: everything else (FedBABU). Or a list of module
-names as in `named_modules()`, each including its submodules.
+`head`: the feature layer, which turns features into outputs. `body`: everything else (FedBABU). Or a list of names of
+modules as in `named_modules()`, each including its submodules, and of parameters, or shell patterns of both
+(`"*.adapter"`, `"*.lora_*"`).
 """
 
 
@@ -183,8 +186,9 @@ class Local(Section):
             `constant` (the default), `cosine`, `linear`, or a table with `final` and `warmup`.
         round_schedule: How the learning rate changes over the rounds of the phase, as a further factor in addition to
             `lr_decay` and `lr_drops`; the same forms as `lr_schedule`. Default: `constant`.
-        module_lr: Fixed learning rates of individual modules by name, each including its submodules: `{ predictor =
-            0.05 }`. They are the same in every step and round (SimSiam's predictor stays at 0.05). Default: none.
+        module_lr: Fixed learning rates of individual modules or parameters, by name or shell pattern as in `train`: `{
+            predictor = 0.05, "*.lora_B" = 0.1 }`. They are the same in every step and round (SimSiam's predictor stays
+            at 0.05). Default: none.
         momentum: Heavy-ball momentum of `sgd` as in PyTorch, at least 0 and below 1. Default: 0. Other optimizers take
             theirs among their own options.
         weight_decay: The optimizer's `weight_decay`: coupled (added to the gradient) in SGD, Adam, Adagrad, RMSprop and

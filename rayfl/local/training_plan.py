@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from itertools import groupby
 
@@ -19,6 +20,7 @@ from rayfl.errors import ScenarioError
 from rayfl.local.steps import batches_of_steps, rates
 from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.network import Network
+from rayfl.models.tensors import listed
 
 
 @dataclass(frozen=True)
@@ -86,14 +88,40 @@ def _chosen(train: Train, network: nn.Module, held: Sequence[str]) -> set[str]:
     return head if train == "head" else set(held) - head
 
 
-def _within(module: str, network: nn.Module, held: Sequence[str]) -> set[str]:
-    known = [name for name, _ in network.named_modules() if name]
-    if module not in known:
-        raise ScenarioError(f"train: model {type(network).__name__} has no module '{module}'; {nearest(module, known)}")
-    inside = {name for name in held if name.startswith(f"{module}.")}
-    if not any(parameter.requires_grad for parameter in network.get_submodule(module).parameters()):
-        raise ScenarioError(f"train: module '{module}' of model {type(network).__name__} has no parameters to train")
+def _within(name: str, network: nn.Module, held: Sequence[str]) -> set[str]:
+    inside = _named(name, network, held, "train")
+    trainable = _trainable(network)
+    if inside.isdisjoint(trainable):
+        kind, modules = type(network).__name__, dict(network.named_modules())
+        if name in modules:
+            raise ScenarioError(f"train: module '{name}' of model {kind} has no parameters to train")
+        raise ScenarioError(
+            f"train: '{name}' names only what model {kind} does not train; it trains {listed(sorted(trainable))}"
+        )
     return inside
+
+
+def _named(name: str, network: nn.Module, held: Sequence[str], key: str) -> set[str]:
+    """The parameters and buffers that a name or a shell pattern of modules, parameters and buffers stands for.
+
+    Raises:
+        ScenarioError: It stands for none; names similar ones.
+    """
+    modules = [module for module, _ in network.named_modules() if module]
+    known, pattern = {*modules, *held}, not {"*", "?", "["}.isdisjoint(name)
+    chosen = {name} & known or {one for one in known if pattern and fnmatchcase(one, name)}
+    if not chosen:
+        kind = type(network).__name__
+        if pattern:
+            close = nearest(name.strip("*."), {part for one in known for part in one.split(".")})
+            raise ScenarioError(f"{key}: no module and no parameter of model {kind} matches '{name}'; {close}")
+        what, among = ("module or parameter", known) if "." in name else ("module", modules)
+        raise ScenarioError(f"{key}: model {kind} has no {what} '{name}'; {nearest(name, among)}")
+    return {tensor for tensor in held if tensor in chosen or not chosen.isdisjoint(_modules_around([tensor]))}
+
+
+def _trainable(network: nn.Module) -> set[str]:
+    return {name for name, one in network.named_parameters(remove_duplicate=False) if one.requires_grad}
 
 
 def _held(network: nn.Module) -> list[str]:
@@ -263,16 +291,16 @@ def plan_training(local: Local, selection: Selection | None, network: nn.Module,
 def _own_rates(local: Local, selection: Selection | None, network: nn.Module) -> list[tuple[float, frozenset[str]]]:
     if not local.module_lr:
         return []
-    modules, module_rates = dict(network.named_modules()), []
+    held, trainable, module_rates = _held(network), _trainable(network), list[tuple[float, frozenset[str]]]()
     for name, rate in local.module_lr.items():
-        if name not in modules:
-            raise ScenarioError(f"module_lr: model {type(network).__name__} has no module '{name}'")
+        tensors = _named(name, network, held, "module_lr") & trainable
         if around := next((other for other in local.module_lr if name.startswith(f"{other}.")), None):
             raise ScenarioError(f"module_lr: '{name}' lies in '{around}', which has its own rate; leave one out")
-        tensors = {parameter for parameter, tensor in modules[name].named_parameters(name) if tensor.requires_grad}
         if selection is not None:
             tensors &= selection.tensors
         if not tensors:
             raise ScenarioError(f"module_lr: no parameter of '{name}' trains; leave it out")
+        if twice := [tensor for _, others in module_rates for tensor in tensors & others]:
+            raise ScenarioError(f"module_lr: '{min(twice)}' has two rates, one of them by '{name}'; leave one out")
         module_rates.append((rate, frozenset(tensors)))
     return module_rates

@@ -37,6 +37,12 @@ def test_a_module_trains_at_its_own_rate_and_the_others_at_theirs(optimizer: Any
     assert all(torch.equal(alone[name], own[name]) for name in alone)
 
 
+def test_patterns_give_the_rates_of_what_they_name() -> None:
+    named, _ = trained({"module_lr": {"first.bias": 0.02, "second.bias": 0.02, "read_out.bias": 0.02}})
+    by_pattern, _ = trained({"module_lr": {"*.bias": 0.02}})
+    assert all(torch.equal(named[name], by_pattern[name]) for name in named)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_a_step_is_that_of_pytorch_with_parameter_groups(optimizer: str) -> None:
     one: dict[str, Any] = {"epochs": 3, "lr_decay": 1.0, "lr_schedule": "linear", "module_lr": {"first": 0.3}}
@@ -72,6 +78,11 @@ def test_the_same_bits_on_any_number_of_hosts() -> None:
     ("phase", "said"),
     [
         ({"local": LOCAL | {"module_lr": {"predictor": 0.05}}}, r"module_lr: model TanhNet has no module 'predictor'"),
+        ({"local": LOCAL | {"module_lr": {"pred*": 0.05}}}, r"module_lr: no module and no parameter of model TanhNet"),
+        (
+            {"local": LOCAL | {"module_lr": {"first": 0.05, "*.bias": 0.1}}},
+            r"module_lr: 'first\.bias' has two rates, one of them by '\*\.bias'; leave one out",
+        ),
         ({"local": LOCAL | {"module_lr": {"first": 0.05}}, "train": ["second"]}, "no parameter of 'first' trains"),
         (
             {"local": LOCAL | {"module_lr": {"first": 0.05}}, "algorithm": "scaffold"},

@@ -62,6 +62,42 @@ def test_head_body_and_modules() -> None:
     assert chosen(("0",), network=nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1))) == ({"0"}, ("2",))
 
 
+def test_parameters_and_patterns() -> None:
+    selection = select([("block.0.bias", "*.1", "*_hh_l?")], Normed())
+    assert selection
+    recurrent = {f"lstm.{kind}_hh_l{layer}" for kind in ("weight", "bias") for layer in (0, 1)}
+    statistics = {
+        f"block.1.{name}" for name in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+    }
+    assert selection.tensors == {"block.0.bias"} | statistics | recurrent
+    assert selection.frozen == ("head", "norm")
+    assert chosen(("head*",)) == ({"head"}, ("block", "lstm", "norm"))
+
+
+def test_a_pattern_that_names_a_tied_parameter_by_one_of_its_names_trains_it() -> None:
+    selection = select([("dec*.weight",)], Tied())
+    assert selection
+    assert selection.tensors == {"embedding.weight", "decoder.weight"}
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [
+        ("*.blok", "train: no module and no parameter of model Normed matches '*.blok'; did you mean 'block'?"),
+        (
+            "block.0.wieght",
+            "train: model Normed has no module or parameter 'block.0.wieght'; did you mean 'block.0.weig",
+        ),
+        ("blck", "train: model Normed has no module 'blck'; did you mean 'block'"),
+        ("*.running_*", "train: '*.running_*' names only what model Normed does not train; it trains 'block.0.bias', "),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_with_similar_ones(train: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        select([(train,)], Normed())
+    assert str(caught.value).startswith(message)
+
+
 def test_a_tied_parameter_trains_if_any_of_its_owners_does() -> None:
     selection = select([("embedding",)], Tied())
     assert selection
