@@ -76,9 +76,16 @@ class Watchdog:
         return [values[call.ref] for call in calls]
 
     def wait_for_some(
-        self, calls: Sequence[Call], phase: str, round: int, cohort: Sequence[int] = ()
+        self, calls: Sequence[Call], phase: str, round: int, cohort: Sequence[int] = (), needed: Sequence[Call] = ()
     ) -> Generator[Event, None, dict[Ref, Any]]:
         """Waits until one or more of some calls have returned; see `wait`.
+
+        Args:
+            calls: As for `wait`.
+            phase: As for `wait`.
+            round: As for `wait`.
+            cohort: As for `wait`.
+            needed: Calls whose results these wait for; they are named if they are outstanding too.
 
         Returns:
             The values of those that have, by reference.
@@ -96,7 +103,8 @@ class Watchdog:
                 since = self._clock()
                 continue
             silence = self._clock() - since
-            outstanding = tuple(call.what for call in calls)
+            late = [call for call in needed if not self._backend.wait([call.ref], 0)]
+            outstanding = tuple(call.what for call in (*late, *calls))
             yield Waiting(phase, round, silence, outstanding)
             limit, why = self._limit(phase, firsts)
             if self._gives_up and silence >= limit:

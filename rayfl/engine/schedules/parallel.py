@@ -106,6 +106,7 @@ class Parallel(Schedule):
             in_hand[host].append(self.update(host, index, unit, exchange))
             reports.append(in_hand[host][-1])
 
+        sent = Call(exchange, "server: what it sends to the cohort")
         while True:
             for _ in range(PER_HOST):
                 for host, calls in enumerate(in_hand):
@@ -113,7 +114,7 @@ class Parallel(Schedule):
                         submit(host, unit)
             if not units:
                 break
-            done = yield from self.wait_for_some([call for calls in in_hand for call in calls], index, cohort)
+            done = yield from self.wait_for_some([call for calls in in_hand for call in calls], index, cohort, sent)
             in_hand[:] = [[call for call in calls if call.ref not in done] for calls in in_hand]
             self._measure(done.values())
         for host, earlier in enumerate(unanswered):

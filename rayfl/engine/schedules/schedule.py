@@ -229,11 +229,19 @@ class Schedule(ABC):
         return (yield from self._context.watchdog.wait(calls, self.plan.phase.name, index.round))
 
     def wait_for_some(
-        self, calls: Sequence[Call], index: RoundIndex, cohort: Sequence[int]
+        self, calls: Sequence[Call], index: RoundIndex, cohort: Sequence[int], *needed: Call
     ) -> Generator[Event, None, dict[Ref, Any]]:
-        """As `wait`, but only until some calls have returned; returns their values by reference."""
+        """As `wait`, but only until some calls have returned; returns their values by reference.
+
+        Args:
+            calls: The calls.
+            index: The round.
+            cohort: Its clients in order; of errors that arrive together, the first of these counts.
+            needed: Calls whose results these wait for.
+        """
         yield from self._context.settled()
-        return (yield from self._context.watchdog.wait_for_some(calls, self.plan.phase.name, index.round, cohort))
+        name = self.plan.phase.name
+        return (yield from self._context.watchdog.wait_for_some(calls, name, index.round, cohort, needed))
 
 
 schedules = Registry(

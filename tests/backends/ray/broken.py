@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rayfl.algorithms.fedavg import FedAvg
+from rayfl.algorithms.limits import SampleRequest
 from rayfl.algorithms.scaffold import SCAFFOLD
 from rayfl.local.requests import LocalTraining
 from tests.algorithms.scene import TanhNet
@@ -36,6 +37,9 @@ class Killed(FedAvg):
     """The host of client 5 dies in the middle of a client update, once: `mark` says whether it did."""
 
     mark: str
+
+    def sample_requests(self) -> tuple[SampleRequest, ...]:
+        return (SampleRequest(),)
 
     def train(self, client: ClientContext, model: torch.Tensor, *terms: Any, **named: Any) -> Training:
         if client.id == 5 and not Path(self.mark).exists():
