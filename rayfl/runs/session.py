@@ -148,7 +148,7 @@ class Session:
     ) -> Result:
         cluster = self._cluster()
         if cluster and loaded.start is None:  # a start that must run first may wait for other programs
-            cluster.connect_early(options.address, loaded.resources.dashboard)
+            cluster.connect_early(options.address, loaded)
         # loading PyTorch takes about as long as Ray takes to start in the meantime
         from rayfl.runs.launch import Launch, launch_run
 

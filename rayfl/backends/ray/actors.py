@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 import ray
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.host_actor import HostActor, scheduler_name
@@ -21,13 +22,17 @@ from rayfl.backends.ray.workers import ActorWorker, RayBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.errors import RayflError
+
+ANY = 2**31
+"""More hosts than any cluster has room for."""
 
 
 class Actors:
-    """The hosts, the server and the scheduler of a run.
+    """The hosts, the server and the scheduler of runs, which `open` begins; hosts load PyTorch meanwhile.
 
     Args:
-        run: The plan of the first run.
+        scenario: The scenario of the first run.
         places: The place of each host.
 
     Attributes:
@@ -37,19 +42,16 @@ class Actors:
         groups: The placement groups that hold the hosts.
     """
 
-    def __init__(self, run: RunPlan, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
-        server_name, (code, shared, whole) = f"rayfl-server-{uuid.uuid4().hex}", _sent(run)
-        server = _beside_driver(ServerActor, name=server_name).remote(code, shared, whole)
-        self.server = ActorWorker(server, "the server", ServerActor)
+    def __init__(self, scenario: Scenario, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        name = f"rayfl-server-{uuid.uuid4().hex}"
+        self.server = ActorWorker(_beside_driver(ServerActor, name=name).remote(), "the server", ServerActor)
         self.hosts = [
-            ActorWorker(_host_options(run.scenario, place).remote(index, server_name), f"worker {index}", HostActor)
+            ActorWorker(_host_options(scenario, place).remote(index, name), f"worker {index}", HostActor)
             for index, place in enumerate(places)
         ]
         self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server, nodes_of(places))
-        scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(server_name)).remote(
-            code, shared, self._backend
-        )
+        scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(name)).remote()
         self.scheduler = ActorWorker(scheduler, "the scheduler", SchedulerActor)
 
     @property
@@ -58,7 +60,7 @@ class Actors:
         return [*self.hosts, self.server, self.scheduler]
 
     def open(self, run: RunPlan) -> None:
-        """Begins another run on all actors; discards everything from the previous one."""
+        """Begins a run on all actors; discards everything from the previous one."""
         code, shared, whole = _sent(run)
         opened = self.server.call("open", code, shared, whole)
         begun = [host.call("open", opened) for host in self.hosts]  # after the server, which a host asks for the run
@@ -78,7 +80,7 @@ class KeptActors:
         self._actors: Actors | None = None
         self._serve: Any = None
         self._imported: dict[str, str] = {}
-        self._most = 0
+        self._most, self._has_served = 0, False
         self._stack = ExitStack()
 
     def __enter__(self) -> KeptActors:
@@ -108,25 +110,43 @@ class KeptActors:
         Raises:
             ResourceError: See `reserved`.
         """
-        serve, most = _served(run), most_hosts(run.phases)
+        serve, most = _served(run.scenario), most_hosts(run.phases)
         code = {module: digest for module, digest in run.code.items() if module != "__main__"}
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
         if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
+            served, self._has_served = self._has_served, True
             self._imported |= code
             self._actors.open(run)
-            return self._actors, True
+            return self._actors, served
         self.discard()
         try:
             resources = run.scenario.resources
             if as_many_as_fit and resources.hosts != "auto":
                 most, resources = resources.hosts, resources.model_copy(update={"hosts": "auto"})
             places = self._stack.enter_context(reserved(resources, most, waiting))
-            self._actors, self._serve, self._most, self._imported = Actors(run, places), serve, most, code
-            self._stack.callback(self._actors.end)
+            self._begin(run.scenario, most, places)
+            assert self._actors is not None
+            self._imported, self._has_served = code, True
+            self._actors.open(run)
         except BaseException:
             self.discard()
             raise
         return self._actors, False
+
+    def begin(self, scenario: Scenario) -> None:
+        """Starts actors while a run is still being prepared. `take` replaces them if the run needs others.
+
+        Does nothing if they do not fit the cluster, which `take` reports.
+        """
+        try:
+            self._begin(scenario, ANY, self._stack.enter_context(reserved(scenario.resources, ANY)))
+        except (RayflError, RayError):
+            self.discard()
+
+    def _begin(self, scenario: Scenario, most: int, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        self._actors, self._serve, self._most = Actors(scenario, places), _served(scenario), most
+        self._imported, self._has_served = {}, False
+        self._stack.callback(self._actors.end)
 
     def _are_as_many(self, most: int) -> bool:
         """Whether a run that can use `most` hosts would start as many as are running now."""
@@ -152,9 +172,8 @@ def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.Obje
     return UserCode.of(run.scenario), ray.put(run.without_data()), [ray.put(run)]
 
 
-def _served(run: RunPlan) -> Any:
+def _served(scenario: Scenario) -> Any:
     """The settings that hosts are created with; runs with equal settings can share hosts."""
-    scenario = run.scenario
     return resources_of(scenario), scenario.numerics, scenario.repeatable
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -45,12 +46,15 @@ class HostActor:
         self._host: Started[Host] | None = None
         self._memory = SumMemory()
         self._beats_every_s = BEATS_EVERY_S
-        self.open()
         Thread(target=self._beat, daemon=True).start()
         if ray.get_runtime_context().was_current_actor_reconstructed:
+            self.open()
             self.watch()
             with suppress(RayError, LostError):  # if the server died too, the next call reports it
                 ray.get(self._keeper().died.remote(index))
+        else:
+            with suppress(Exception):  # `open` reports it
+                importlib.import_module("rayfl.engine.host")  # PyTorch, while the run may still be prepared
 
     def watch(self) -> None:
         """Announces clients to the server from now on, before they are trained."""

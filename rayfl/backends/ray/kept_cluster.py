@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -22,10 +22,14 @@ from rayfl.interruption import handlers_installed_again
 if TYPE_CHECKING:
     from rayfl.backends.ray.actors import KeptActors
     from rayfl.backends.ray.log import RayLog
+    from rayfl.config.scenario import Scenario
 
 
 CONNECTION = threading.RLock()
 """Held while rayfl has its own connection to Ray."""
+
+Begin = Callable[[], Callable[[], None]]
+"""Begins something on a connection, and returns what ends it."""
 
 _GIVEN_UP: set[threading.Thread] = set()
 """Threads whose connections are no longer needed; each closes its connection once it is made."""
@@ -39,11 +43,12 @@ class EarlyConnection:
     Args:
         address: As for `rayfl.backends.ray.connection.attached`.
         dashboard: Whether to start Ray with its dashboard.
+        begin: Called in that thread as soon as Ray is there; what it returns is called before Ray is shut down.
     """
 
-    def __init__(self, address: str | None, dashboard: bool) -> None:
+    def __init__(self, address: str | None, dashboard: bool, begin: Begin | None = None) -> None:
         self._made: Future[tuple[str | None, RayLog]] = Future()
-        self._over = threading.Event()
+        self._over, self._begin = threading.Event(), begin
         self._thread = threading.Thread(target=self._hold, args=(address, dashboard), name="rayfl connection to Ray")
         self._thread.start()
 
@@ -89,16 +94,22 @@ class EarlyConnection:
         except BaseException as error:  # the run reports whatever Ray raises
             self._made.set_exception(error)
             return
-        with ray_text_in(log):
+        import ray
+
+        with ray_text_in(log), ExitStack() as stack:
+            stack.callback(ray.shutdown)
+            try:
+                if self._begin and not self._over.is_set():
+                    stack.callback(self._begin())
+            except BaseException as error:
+                self._made.set_exception(error)
+                return
             self._made.set_result((url, log))
             self._over.wait()
-            import ray
-
-            ray.shutdown()
 
 
 @contextmanager
-def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection | None]:
+def connecting(address: str | None, dashboard: bool, begin: Begin | None = None) -> Iterator[EarlyConnection | None]:
     """Starts Ray while the block prepares a run, and keeps it running for the duration of the block.
 
     An error in the block is reported at once, without waiting for Ray to start; see `EarlyConnection.give_up`.
@@ -109,6 +120,7 @@ def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection
     Args:
         address: As for `rayfl.backends.ray.connection.attached`.
         dashboard: Whether to start Ray with its dashboard.
+        begin: See `EarlyConnection`.
 
     Yields:
         The connection; None if a cluster is named, or this program or another of its threads is already connected.
@@ -118,7 +130,7 @@ def connecting(address: str | None, dashboard: bool) -> Iterator[EarlyConnection
         return
     try:
         wait_for_given_up()
-        early = None if _is_connected() else EarlyConnection(address, dashboard)
+        early = None if _is_connected() else EarlyConnection(address, dashboard, begin)
     except BaseException:
         CONNECTION.release()
         raise
@@ -172,10 +184,15 @@ class KeptCluster:
         self._connected, self._early = False, None
         self._stack.__exit__(kind, error, trace)
 
-    def connect_early(self, address: str | None, dashboard: bool) -> None:
-        """Starts Ray in the background if necessary; see `connecting`."""
+    def connect_early(self, address: str | None, scenario: Scenario) -> None:
+        """Starts Ray in the background if necessary (see `connecting`), and there the actors of a scenario."""
+
+        def begin() -> Callable[[], None]:
+            self.actors.begin(scenario)
+            return self.actors.discard
+
         if not (self._connected or self._early):
-            self._early = self._stack.enter_context(connecting(address, dashboard))
+            self._early = self._stack.enter_context(connecting(address, scenario.resources.dashboard, begin))
 
     def wait_for_ray(self) -> None:
         """Waits for a connection that was begun early, since two threads cannot import Ray at once.

@@ -26,9 +26,8 @@ DURING_RUN = "beside"
 class SchedulerActor:
     """Runs the scheduler in a separate process, so that models never pass through the driver."""
 
-    def __init__(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
+    def __init__(self) -> None:
         self._metrics = _RayMetrics()
-        self.open(code, run, backend)
 
     def open(self, code: UserCode, run: RunPlan, backend: RayBackend) -> None:
         """Begins a run; discards everything from the previous one.

@@ -23,9 +23,6 @@ ModelBox = list["ray.ObjectRef[SentModel]"]
 class ServerActor:
     """A `rayfl.engine.server.Server` in a separate process, which starts while the hosts still import PyTorch."""
 
-    def __init__(self, code: UserCode, run: RunPlan, whole: PlanBox) -> None:
-        self.open(code, run, whole)
-
     def begins(self, host: int, clients: Sequence[int]) -> int:
         return self._deadly.begins(host, clients)
 

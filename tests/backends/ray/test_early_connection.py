@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class PretendRay:
         self.may_connect.set()
         self.fails: Exception | None = None
         monkeypatch.setattr("rayfl.backends.ray.connection.connect", self.connect)
+        monkeypatch.setattr("rayfl.backends.ray.actors.KeptActors.begin", lambda actors, scenario: None)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "shutdown", lambda: self.asked.append("shutdown"))
 
@@ -149,6 +150,28 @@ def test_the_thread_that_started_ray_lives_as_long_as_ray_does(pretend_ray: Pret
         assert pretend_ray.thread is not None
         assert pretend_ray.thread.is_alive()
         assert pretend_ray.asked == ["connect"]
+    assert pretend_ray.asked == ["connect", "shutdown"]
+
+
+def test_actors_begin_where_ray_was_started_and_end_before_it(pretend_ray: PretendRay) -> None:
+    def begin() -> Callable[[], None]:
+        pretend_ray.asked.append(f"begin in {threading.current_thread().name}")
+        return lambda: pretend_ray.asked.append("end")
+
+    with connecting(None, False, begin) as early:
+        assert early is not None
+        early.wait()
+    assert pretend_ray.asked == ["connect", "begin in rayfl connection to Ray", "end", "shutdown"]
+
+
+def test_an_error_at_their_begin_ends_ray_and_reaches_the_run(pretend_ray: PretendRay) -> None:
+    def begin() -> Callable[[], None]:
+        raise ResourceError("no room")
+
+    with connecting(None, False, begin) as early:
+        assert early is not None
+        with pytest.raises(ResourceError, match="no room"):
+            early.wait()
     assert pretend_ray.asked == ["connect", "shutdown"]
 
 
