@@ -77,8 +77,9 @@ def layout_of(
     slots: list[Slot] = []
     constants: list[Slot] = []
     for name, tensor in (*trained.items(), *(item for item in tensors.items() if item[0] not in trained)):
-        among, shape = constants if name in constant else slots, tuple(tensor.shape)
-        offset, strides, dtype = among[-1].end if among else 0, _strides(shape, channels_last), name_of(tensor.dtype)
+        among, dtype = (constants, name_of(tensor.dtype)) if name in constant else (slots, "float32")
+        offset, shape = among[-1].end if among else 0, tuple(tensor.shape)
+        strides = _strides(shape, channels_last)
         among.append(Slot(name, offset, shape, strides, name in trained, tuple(names[id(tensor)][1:]), dtype))
     return tuple(slots), tuple(constants)
 
