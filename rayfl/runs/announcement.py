@@ -46,10 +46,11 @@ def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
 def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
     """One line per phase, and one on the tensors that it takes over if those are not all of them."""
     alone = all(workload is run_plan.result for workload in run_plan.workloads)
-    for phase, plan, workload in zip(run_plan.scenario.phases, run_plan.phases, run_plan.workloads, strict=True):
+    for phase, workload in zip(run_plan.scenario.phases, run_plan.workloads, strict=True):
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
         yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
-        if (part := plan.trained) and part.num_trained < part.num_params:
+        part = run_plan.trained[phase.name]
+        if part.num_trained < part.num_params:
             travels = "" if phase.pool else f", and {part.num_sent:,} values travel"
             yield f"         trains {part.num_trained:,} of {part.num_params:,} parameters{travels}"
         if not workload.initial.channels_last:

@@ -173,7 +173,6 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole:
     plans = [
         plan.with_facts(
             population=workload.population,
-            trained=MessageSizes.part_trained(plan, model, workload.initial.frozen),
             messages=planned_messages(plan, model, workload) if simulated else (),
             first_messages=planned_messages(plan, model, workload, first_round=True) if simulated else (),
         )
@@ -189,6 +188,10 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole:
         accounting=accounting,
         devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
         code=code_digests(with_starts(scenario)),
+        trained={
+            plan.phase.name: MessageSizes.part_trained(plan, model, workload.initial.frozen)
+            for plan, model, workload in parts
+        },
     )
     for phase, workload, model in zip(scenario.phases, workloads, models, strict=True):
         check_client_statistics(workload, run.headlines[phase.name])

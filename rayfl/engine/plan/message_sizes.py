@@ -12,7 +12,8 @@ import torch
 from rayfl.algorithms.exchange import Messages, Part
 from rayfl.algorithms.transforms import FLOAT_BITS, Encoded
 from rayfl.engine.plan.participation import exchanges_of_cohort, unplanned_traffic
-from rayfl.engine.plan.phase_plan import PhasePlan, TrainedPart
+from rayfl.engine.plan.phase_plan import PhasePlan
+from rayfl.engine.plan.run_plan import TrainedPart
 from rayfl.engine.plan.workload import Workload
 from rayfl.engine.totals import Message, Traffic
 from rayfl.errors import ScenarioError

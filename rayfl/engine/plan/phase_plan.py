@@ -43,21 +43,6 @@ COMPONENTS = ("algorithm", "task", "transforms", "sampler")
 NO_CLIENTS = Population(np.empty(0, np.int64), Slices.of(()))
 
 
-@dataclass(frozen=True)
-class TrainedPart:
-    """How much of a network a phase trains and sends.
-
-    Attributes:
-        num_trained: Number of parameters that it trains.
-        num_params: Number of all parameters of the network.
-        num_sent: Number of values that a model has as a message, with those of buffers.
-    """
-
-    num_trained: int
-    num_params: int
-    num_sent: int
-
-
 @dataclass(frozen=True, eq=False)
 class PhasePlan:
     """One phase of a scenario with its components.
@@ -71,7 +56,6 @@ class PhasePlan:
         hiding: Its client-level DP, once known; None without it.
         first_messages: `messages` in the phase's first round.
         trace: What its rounds exchange and request, once the network is known.
-        trained: How much of the network it trains, once that is known.
     """
 
     scenario: Scenario = field(repr=False)
@@ -82,7 +66,6 @@ class PhasePlan:
     hiding: ClientMechanism | None = None
     first_messages: Sequence[Message] = ()
     trace: Trace | None = field(default=None, repr=False)
-    trained: TrainedPart | None = field(default=None, repr=False)
 
     def with_facts(self, **facts: Any) -> PhasePlan:
         """Returns the plan with other fields, and with the same components."""

@@ -39,6 +39,21 @@ class PlannedSpending:
 
 
 @dataclass(frozen=True)
+class TrainedPart:
+    """How much of a network a phase trains and sends.
+
+    Attributes:
+        num_trained: Number of parameters that it trains.
+        num_params: Number of all parameters of the network.
+        num_sent: Number of values that a model has as a message, with those of buffers.
+    """
+
+    num_trained: int
+    num_params: int
+    num_sent: int
+
+
+@dataclass(frozen=True)
 class RunPlan:
     """Everything that a run needs, already checked. Server, scheduler and hosts get it whole.
 
@@ -55,6 +70,7 @@ class RunPlan:
         devices: The clients' simulated devices; None without [participation].
         code: Digests of user code that the scenario names, by module.
         models: The initial models, where the workloads are left out.
+        trained: How much of its network each phase trains, by name.
 
     Raises:
         ScenarioError: A phase cannot take over the previous phase's weights.
@@ -70,6 +86,7 @@ class RunPlan:
     devices: DeviceProfiles | None = None
     code: Mapping[str, str] = field(default_factory=dict)
     models: Sequence[InitialModel] = ()
+    trained: Mapping[str, TrainedPart] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for plan, model in zip(self.phases, self.initial_models, strict=True):

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+import torch
 from rich.console import Console
 
 import rayfl
@@ -22,7 +23,9 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.interruption import Terminated
 from rayfl.runs.checkpoints import FORMAT
+from tests.algorithms.scene import TanhNet
 from tests.callbacks.scene import PLAIN
+from tests.engine.scenes import TINY
 from tests.runs.lifecycle.scene import ROUNDS, EndsAfter, assert_same, rows
 from tests.runs.lifecycle.scene import run_scene as run
 
@@ -217,6 +220,28 @@ def test_a_checkpoint_of_a_newer_version_is_an_error_and_not_skipped(stopped: Pa
         resumed(stopped)
     assert not isinstance(caught.value, CheckpointError), "a grid would start over"
     assert last.read_bytes() == before
+
+
+BASE = {"weight": 1.0}
+"""Frozen weights that a network reads from a place of its own."""
+
+
+class Based(TanhNet):
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        torch.nn.init.constant_(self.second.weight.requires_grad_(False), BASE["weight"])
+
+
+def test_a_run_does_not_go_on_with_other_frozen_parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = {"name": "plain", "rounds": 4, "cohort": 3, "local": {"steps": 2, "batch_size": 4}}
+    changes = TINY | {"model": f"{__name__}:Based", "phases": [plain]}
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=3), **changes)
+    monkeypatch.setitem(BASE, "weight", 2.0)
+    with pytest.raises(ScenarioError, match=r"phases\.plain\.model: '.*' began with other frozen parameters than your"):
+        resumed(tmp_path)
+    monkeypatch.undo()
+    assert (resumed(tmp_path).state_dict["second.weight"] == 1).all()
 
 
 def test_a_run_does_not_go_on_with_weights_in_another_layout(stopped: Path) -> None:
