@@ -106,14 +106,14 @@ def main(backend: str = "inline", *options: str) -> rayfl.Result:
     """Runs the scenario; overrides such as `seed=1` replace its values."""
     size = options[options.index("--size") + 1] if "--size" in options else "small"
     rank = 0 if "--full" in options else 4
-    lr = 0.01 if size == "small" else 0.001
+    local = {"optimizer": "adam", "lr": 0.01, "steps": 4} | ({} if size == "small" else {"lr": 0.001, "batch_size": 8})
     scenario: dict[str, Any] = {
         "name": "lora",
         "title": f"A transformer ({size}), " + ("all of it" if rank == 0 else f"LoRA of rank {rank}"),
         "data": {"name": "lora:sentences"},
         "model": {"name": "lora:Transformer", "rank": rank} | SIZES[size],
-        "phases": [{"name": "tuning", "rounds": 5, "cohort": 4, "local": {"optimizer": "adam", "lr": lr, "steps": 4}}],
-        "evaluation": {"every": 5},
+        "phases": [{"name": "tuning", "rounds": 5, "cohort": 4, "local": local}],
+        "evaluation": {"every": 5, "batch_size": 32},
         "resources": {"hosts": 2, "cpus_per_host": 1},
     }
     overrides = [option for option in options if "=" in option]

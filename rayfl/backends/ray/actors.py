@@ -169,6 +169,7 @@ def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.Obje
     arrays = ObjectArrays()
     for workload in run.workloads:
         workload.store.move_arrays(arrays.move)
+        workload.initial.move_constants(arrays.move)
     return UserCode.of(run.scenario), ray.put(run.without_data()), [ray.put(run)]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -128,6 +128,10 @@ class InitialModel:
         known = self.constant_slots if len(self.constants) else ()
         parts: list[tuple[Sequence[Slot], np.ndarray]] = [(self.layout, vector), (known, self.constants)]
         return {name: slot.array(memory) for slots, memory in parts for slot in slots for name in slot.names}
+
+    def move_constants(self, move: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Replaces the memory of the constants by an equal one elsewhere; see `ShardStore.move_arrays`."""
+        object.__setattr__(self, "constants", move(self.constants))
 
     def take_discrete(self, values: Discrete, fresh_head: bool = False) -> Discrete:
         """Takes over another model's integer and boolean buffers: those that agree in name, shape and type.

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import ray
+import torch
+from torch import nn
 
+from rayfl.backends.ray.actors import _sent
 from rayfl.backends.ray.object_arrays import ObjectArray, ObjectArrays
 from rayfl.data.dataset import Samples
+from tests.engine.scenes import TINY, prepared
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
@@ -27,6 +32,31 @@ def test_arrays_are_put_once_and_pickled_as_references() -> None:
     received, again = ray.get(sent)
     assert type(received) is np.ndarray
     assert received.ctypes.data == again.ctypes.data == moved.ctypes.data
+
+
+class Frozen(nn.Module):
+    """Two mebibytes of constants."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.base, self.head = nn.Linear(4, 2**17, bias=False).requires_grad_(False), nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(x)
+        return logits
+
+
+def test_constants_are_put_once_and_mapped_by_the_driver_too() -> None:
+    run = prepared(**TINY | {"model": f"{__name__}:Frozen"}, phases=[{"name": "p", "rounds": 1, "cohort": 2}])
+    initial = run.workloads[0].initial
+    before, digest = initial.constants.copy(), run.constants
+    _, _, (whole,) = _sent(run)
+    assert isinstance(initial.constants, ObjectArray)
+    assert np.array_equal(initial.constants, before)
+    received = ray.get(whole).workloads[0].initial.constants
+    assert received.ctypes.data == initial.constants.ctypes.data
+    assert not received.flags.writeable
+    assert replace(run).constants == digest
 
 
 def test_selections_of_one_array_move_with_it() -> None:
