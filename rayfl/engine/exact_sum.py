@@ -253,19 +253,14 @@ def merge(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> Partial
     Raises:
         SumRangeError: The shares have different lengths.
     """
-    check_lengths(name, parts)
-    total = np.array(parts[0].total)
-    for part in parts[1:]:
-        total += part.total
+    total = _added(name, parts)
     limit, bound = 2.0 ** (53 - fraction_bits), sum(part.bound for part in parts)
     if bound < limit and not any(len(part.where) for part in parts):
         return PartialSum(total, bound)
     places = _inexact(parts, limit)
     bins = [np.zeros(len(places))]
     for part in parts:
-        further = np.zeros((len(part.further), len(places)))
-        further[:, np.searchsorted(places, part.where)] = part.further
-        carried = np.zeros(len(places))
+        further, carried = _further(part, places), np.zeros(len(places))
         for number, values in enumerate([part.total[places], *further]):
             unit = 2.0 ** (BIN_BITS * (number + 1) - fraction_bits)
             kept, carried = carried, np.round(values / unit) * unit
@@ -295,10 +290,7 @@ def combine(name: str, parts: Sequence[PartialSum], fraction_bits: int) -> np.nd
     Raises:
         SumRangeError: The shares have different lengths.
     """
-    check_lengths(name, parts)
-    total = np.array(parts[0].total)
-    for part in parts[1:]:
-        total += part.total
+    total = _added(name, parts)
     limit = 2.0 ** (53 - fraction_bits)
     if sum(part.bound for part in parts) >= limit or any(len(part.where) for part in parts):
         places = _inexact(parts, limit)
@@ -317,6 +309,15 @@ def check_lengths(name: str, parts: Sequence[PartialSum]) -> None:
         raise SumRangeError(f"clients answered with different numbers of values in '{name}': {lengths}")
 
 
+def _added(name: str, parts: Sequence[PartialSum]) -> np.ndarray:
+    """[n] the sum of bin 0 of all parts, in new memory; inexact where `_inexact` says so."""
+    check_lengths(name, parts)
+    total = np.array(parts[0].total)
+    for part in parts[1:]:
+        total += part.total
+    return total
+
+
 def _inexact(parts: Sequence[PartialSum], limit: float) -> np.ndarray:
     """Indices of the elements for which adding up bin 0 of all parts may be inexact."""
     magnitude = np.abs(parts[0].total)
@@ -331,10 +332,15 @@ def _terms(parts: Sequence[PartialSum], places: np.ndarray) -> list[np.ndarray]:
     """All terms of the sums of the given elements, each [places]."""
     terms = [part.total[places] for part in parts]
     for part in parts:
-        further = np.zeros((len(part.further), len(places)))
-        further[:, np.searchsorted(places, part.where)] = part.further
-        terms.extend(further)
+        terms.extend(_further(part, places))
     return terms
+
+
+def _further(part: PartialSum, places: np.ndarray) -> np.ndarray:
+    """[bins, places] further bins of a share, with zeros for elements that use none."""
+    further = np.zeros((len(part.further), len(places)))
+    further[:, np.searchsorted(places, part.where)] = part.further
+    return further
 
 
 def _correctly_rounded(terms: Sequence[np.ndarray], limit: float) -> np.ndarray:

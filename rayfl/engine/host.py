@@ -119,7 +119,8 @@ class Host:
         if answers is None or not answers.clients <= earlier:
             answers = self._answers(round_index, exchange)
         lost = [group for group in before if not answers.clients.issuperset(group)]
-        self._run(answers, round_index, exchange, lost, committed)  # `update` has reported on them
+        if lost:
+            self._run(answers, round_index, exchange, lost, committed)  # `update` has reported on them
         report = self._run(answers, round_index, exchange, groups, committed)
         result = answers.result()
         return (result if carried is None else self.merge(carried, result)), report

@@ -229,8 +229,8 @@ def _to_carry(workloads: Sequence[Workload], whole: bool) -> dict[int, set[str]]
     for before, workload in pairwise(workloads):
         changing = {name for slot in before.initial.layout for name in slot.names}
         sources = workload.initial.sources(before.initial)
-        if found := {slot.name for slot in workload.initial.constant_slots if sources.get(slot.name) in changing}:
-            names.setdefault(id(workload), set()).update(found)
+        if carried := {slot.name for slot in workload.initial.constant_slots if sources.get(slot.name) in changing}:
+            names.setdefault(id(workload), set()).update(carried)
     return names
 
 
