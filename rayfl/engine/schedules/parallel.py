@@ -6,6 +6,7 @@ With local training without communication: parallel rounds in which no model is 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -32,6 +33,25 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.schedules.schedule import Schedule, ScheduleContext, SubmittedRound
 from rayfl.engine.totals import UpdateReport
 from rayfl.local.steps import typical, update_steps
+
+
+@dataclass
+class _Share:
+    """What a host has of a round.
+
+    Attributes:
+        host: Number of the host.
+        groups: The groups that it was given.
+        in_hand: Calls under way.
+        kept: Units whose answers it keeps, since its sum was last taken.
+        sum: Reference to the sum of the others' answers; None before the first.
+    """
+
+    host: int
+    groups: list[Group] = field(default_factory=list)
+    in_hand: list[Call] = field(default_factory=list)
+    kept: list[list[Group]] = field(default_factory=list)
+    sum: Ref = None
 
 
 class Parallel(Schedule):
@@ -65,8 +85,9 @@ class Parallel(Schedule):
                 what = f"worker {host}: the server's {'samples' if asked == 'server' else 'work'}"
                 reports.append(Call(report, what, host))
             else:
-                sums, calls, assignments = yield from self._answers(index, exchange, cohort)
-                parts += self._merged(sums)
+                shares, calls = yield from self._answers(index, exchange, cohort)
+                parts += self._merged({share.host: share.sum for share in shares})
+                assignments = [(share.host, [client for group in share.groups for client in group]) for share in shares]
                 reports += calls
             scalars, exchange = server.call("receive", index, None, *parts, returns=2)
             server_calls.append(Call(scalars, "server: aggregation"))
@@ -74,58 +95,53 @@ class Parallel(Schedule):
 
     def _answers(
         self, index: RoundIndex, exchange: Ref, cohort: Sequence[int]
-    ) -> Generator[Event, None, tuple[dict[int, Ref], list[Call], list[tuple[int, list[int]]]]]:
+    ) -> Generator[Event, None, tuple[list[_Share], list[Call]]]:
         """Gives a cohort to the hosts, unit by unit, until none waits.
 
         Returns:
-            References to the sum of each host, the calls that return the reports, and the clients of each host.
+            What each host has of the round, and the calls that return the reports.
         """
-        shares = self._assign(cohort)
-        units = Units(shares, self._cost, self._step_s, movable=not self.plan.client_state)
-        at_stake = max(UNITS, max(map(units.waiting, range(len(shares)))) // LONGEST_CHAIN)
-        in_hand: list[list[Call]] = [[] for _ in shares]
-        updated: list[list[Group]] = [[] for _ in shares]
-        unanswered: list[list[list[Group]]] = [[] for _ in shares]
-        sums: dict[int, Ref] = {}
+        groups = self._assign(cohort)
+        units = Units(groups, self._cost, self._step_s, movable=not self.plan.client_state)
+        at_stake = max(UNITS, max(map(units.waiting, range(len(groups)))) // LONGEST_CHAIN)
+        shares = [_Share(host) for host in range(len(groups))]
         reports: list[Call] = []
-
-        def answer(host: int, unit: list[Group]) -> None:
-            before = [group for earlier in unanswered[host] for group in earlier]
-            under_way = [call.ref for call in in_hand[host]]
-            sums[host], call = self.answer(host, index, unit, exchange, before, sums.get(host), under_way)
-            unanswered[host] = []
-            in_hand[host].append(call)
-            reports.append(call)
-
-        def submit(host: int, unit: list[Group]) -> None:
-            updated[host] += unit
-            if units.is_done(host) or len(unanswered[host]) + 1 == at_stake:
-                answer(host, unit)
-                return
-            unanswered[host].append(unit)
-            in_hand[host].append(self.update(host, index, unit, exchange))
-            reports.append(in_hand[host][-1])
-
         sent = Call(exchange, "server: what it sends to the cohort")
         while True:
-            for _ in range(PER_HOST):
-                for host, calls in enumerate(in_hand):
-                    if len(calls) < PER_HOST and (unit := units.take(host)):
-                        submit(host, unit)
+            for share in shares * PER_HOST:
+                if len(share.in_hand) < PER_HOST and (unit := units.take(share.host)):
+                    share.groups += unit
+                    last = units.is_done(share.host) or len(share.kept) + 1 == at_stake
+                    reports.append(self._submit(share, index, unit, exchange, last))
             if not units:
                 break
-            done = yield from self.wait_for_some([call for calls in in_hand for call in calls], index, cohort, sent)
-            in_hand[:] = [[call for call in calls if call.ref not in done] for calls in in_hand]
+            in_hand = [call for share in shares for call in share.in_hand]
+            done = yield from self.wait_for_some(in_hand, index, cohort, sent)
+            for share in shares:
+                share.in_hand = [call for call in share.in_hand if call.ref not in done]
             self._measure(done.values())
-        for host, earlier in enumerate(unanswered):
-            if earlier:
-                answer(host, [])
-        clients = [(host, [client for group in groups for client in group]) for host, groups in enumerate(updated)]
-        return sums, reports, [(host, own) for host, own in clients if own]
+        reports += [self._submit(share, index, [], exchange, answer=True) for share in shares if share.kept]
+        return [share for share in shares if share.groups], reports
+
+    def _submit(self, share: _Share, index: RoundIndex, unit: list[Group], exchange: Ref, answer: bool) -> Call:
+        """Submits a unit to a host, which adds its answers to the sum at once or keeps them; returns the report."""
+        if answer:
+            before = [group for kept in share.kept for group in kept]
+            under_way = [call.ref for call in share.in_hand]
+            share.sum, report = self.answer(share.host, index, unit, exchange, before, share.sum, under_way)
+            share.kept = []
+        else:
+            report = self.update(share.host, index, unit, exchange)
+            share.kept.append(unit)
+        share.in_hand.append(report)
+        return report
 
     def _merged(self, sums: dict[int, Ref]) -> list[Ref]:
-        """References to as few sums as the server should receive; hosts merge those of many."""
-        sums = dict(sums)
+        """References to as few sums as the server should receive; hosts merge those of many.
+
+        Args:
+            sums: A reference to the sum of each host, which are dropped when merged.
+        """
         for step in merge_steps(list(sums), self.backend.nodes):
             for host, *others in step:
                 parts = [sums[host], *map(sums.pop, others)]
