@@ -12,6 +12,7 @@ sums and checkpoints hold the adapters only. Hu et al., "LoRA: Low-Rank Adaptati
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ SIZES: dict[str, dict[str, int]] = {
     "100m": {"width": 896, "depth": 10, "heads": 14},
 }
 WORDS, LENGTH, TOPICS = 200, 16, 4
+ALPHA = 16
 
 
 def sentences(writers: int = 8, each: int = 40) -> dict[str, Any]:
@@ -45,25 +47,29 @@ def sentences(writers: int = 8, each: int = 40) -> dict[str, Any]:
 class LoRA(nn.Module):
     """A frozen linear layer plus a trained product of two narrow matrices, which is zero at first."""
 
-    def __init__(self, base: nn.Linear, rank: int, alpha: float = 16.0) -> None:
+    def __init__(self, base: nn.Linear, rank: int) -> None:
         super().__init__()
-        self.base, self.scale = base.requires_grad_(False), alpha / rank
+        self.base_layer, self.scale = base, ALPHA / rank
         self.lora_A = nn.Linear(base.in_features, rank, bias=False)
         self.lora_B = nn.Linear(rank, base.out_features, bias=False)
         nn.init.zeros_(self.lora_B.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y: torch.Tensor = self.base(x) + self.scale * self.lora_B(self.lora_A(x))
+        y: torch.Tensor = self.base_layer(x) + self.scale * self.lora_B(self.lora_A(x))
         return y
 
 
 def with_lora(network: nn.Module, rank: int) -> nn.Module:
-    """Freezes a network and wraps its linear layers but the head's, with the names that `peft` gives."""
+    """Freezes a network and gives its linear layers, except the head, adapters: those of `peft` if it is installed."""
     network.requires_grad_(False)
-    for path, layer in [*network.named_modules()]:
-        if isinstance(layer, nn.Linear) and path != "head":
-            parent, _, name = path.rpartition(".")
-            setattr(network.get_submodule(parent), name, LoRA(layer, rank))
+    linear = {path: layer for path, layer in network.named_modules() if isinstance(layer, nn.Linear) and path != "head"}
+    if find_spec("peft"):
+        from peft import LoraConfig, inject_adapter_in_model
+
+        inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=ALPHA, target_modules=[*linear]), network)
+    else:
+        for path, layer in linear.items():
+            network.set_submodule(path, LoRA(layer, rank))
     network.get_submodule("head").requires_grad_(True)
     return network
 
@@ -113,7 +119,7 @@ def main(backend: str = "inline", *options: str) -> rayfl.Result:
         "data": {"name": "lora:sentences"},
         "model": {"name": "lora:Transformer", "rank": rank} | SIZES[size],
         "phases": [{"name": "tuning", "rounds": 5, "cohort": 4, "local": local}],
-        "evaluation": {"every": 5, "batch_size": 32},
+        "evaluation": {"every": 1 if size == "small" else 5, "batch_size": 32},
         "resources": {"hosts": 2, "cpus_per_host": 1},
     }
     overrides = [option for option in options if "=" in option]

@@ -91,9 +91,13 @@ class CommittedModels:
         return model.state_dict()
 
     def _of_round(self, round: int) -> FlatModel:
+        from rayfl.models.constants import as_tensor
+
         phase = bisect_left(self._last_rounds, round)
         workload = self._plan.workloads[phase]
         if workload is self._plan.result:
+            if not workload.initial.constants.flags.writeable:  # of the node, on Ray: frees the driver's own copy
+                self._model.constants.hold(as_tensor(workload.initial.constants))
             return self._model
         if phase not in self._built:
             self._built = {phase: flat_model(self._plan.scenario, workload)}  # drops earlier phases' models
