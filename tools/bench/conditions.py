@@ -29,11 +29,16 @@ def runnable_programs() -> float:
     return os.getloadavg()[0]
 
 
-def conditions(load_before: float) -> list[str]:
-    """Returns one line each for date, machine and versions; `load_before` is `runnable_programs()` at the start."""
+def conditions(load_before: float, program: str = "tools.bench") -> list[str]:
+    """Returns one line each for date, machine and versions.
+
+    Args:
+        load_before: `runnable_programs()` at the start.
+        program: The module that was run.
+    """
     cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} cores used"
     return [
-        f"{datetime.now():%Y-%m-%d}, `{' '.join(['python -m tools.bench', *sys.argv[1:]])}`",
+        f"{datetime.now():%Y-%m-%d}, `{' '.join([f'python -m {program}', *sys.argv[1:]])}`",
         f"{_cpu_model()}, {cores}, load average before the start {load_before:.2f}",
         f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in PACKAGES),
     ]

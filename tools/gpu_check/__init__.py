@@ -1,0 +1,1 @@
+"""Checks and times rayfl on one GPU of this machine."""
