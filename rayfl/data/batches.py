@@ -299,7 +299,10 @@ class BatchSource:
         return self._mean_std[width]
 
     def _model_layout(self, x: torch.Tensor) -> torch.Tensor:
-        return x.permute(0, 3, 1, 2) if self._images else x
+        if not self._images:
+            return x
+        x = x.permute(0, 3, 1, 2)
+        return x if self._device.type == "cpu" else x.contiguous()  # as weights are: convolutions follow either
 
 
 def _as_numbers(x: torch.Tensor) -> torch.Tensor:

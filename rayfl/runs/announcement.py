@@ -53,7 +53,7 @@ def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
         if part.num_trained < part.num_params:
             travels = "" if phase.pool else f", and {part.num_sent:,} values travel"
             yield f"         trains {part.num_trained:,} of {part.num_params:,} parameters{travels}"
-        if not workload.initial.channels_last:
+        if not (workload.initial.channels_last or run_plan.scenario.resources.uses_cuda):
             yield f"note     {workload.network.name} or its task fails on channels-last weights, so they are contiguous"
         if phase.name in run_plan.handovers:
             yield f"         from the previous phase: {run_plan.handovers[phase.name].summary()}"

@@ -112,8 +112,8 @@ def check_same_run(folder: Path, run_plan: RunPlan, records: Mapping[str, Any] |
     for phase, began, needed in zip(run_plan.scenario.phases, weights, now, strict=False):
         if began != needed:
             raise ScenarioError(
-                f"phases.{phase.name}.model: '{where}' began with {began} weights, but your code now needs {needed} "
-                "ones; resume with the code that the run began with"
+                f"phases.{phase.name}.model: '{where}' began with {began} weights, but it now needs {needed} ones: "
+                "resume with the code and the kind of device (resources.device) that the run began with"
             )
     if changed := changed_code(code, run_plan.code):
         warnings.append(f"your code has changed since the run began: {', '.join(changed)}")

