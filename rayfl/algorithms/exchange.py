@@ -112,6 +112,7 @@ class Exchange:
         self.first_model: np.ndarray | None = None
         self.clip_norm: float | None = None
         self.discrete: Mapping[str, np.ndarray] = {}
+        self.constants: np.ndarray | None = None
 
 
 class Answer:

@@ -62,6 +62,8 @@ class ServerState:
         scalars: Scalars that the round has reported.
         discrete: The integer and boolean buffers of the global model, by name, which are not averaged: those of the
             participant with most samples. Replace the arrays, never change them in place.
+        constants: The memory of the parameters that the phase leaves out of the model vector, if an earlier phase
+            trained some of them.
 
     Example:
         >>> import numpy as np
@@ -82,6 +84,7 @@ class ServerState:
     eval_model: np.ndarray | None = None
     scalars: dict[str, float] = field(default_factory=dict)
     discrete: Mapping[str, np.ndarray] = field(default_factory=dict)
+    constants: np.ndarray | None = None
 
     def staged(self) -> ServerState:
         """Returns a copy for a round to work on."""

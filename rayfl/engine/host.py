@@ -22,7 +22,7 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.slices import Slice
 from rayfl.engine.reduction import HostAnswers, merge_hosts
-from rayfl.engine.resident import Resident
+from rayfl.engine.resident import Resident, batch_sources, source_key
 from rayfl.engine.scoring import Score
 from rayfl.engine.state.client_states import ClientStates
 from rayfl.engine.state.state_store import SnapshotWriter, StateStore, StoredState
@@ -31,7 +31,7 @@ from rayfl.errors import RayflError
 from rayfl.local.client_state import Values, as_arrays, on_device
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
-from rayfl.models.tensors import SentModel, all_finite, joined, split
+from rayfl.models.tensors import SentModel, all_finite, constants_of, joined, split
 from rayfl.privacy.clients.mechanism import hidden_model
 
 
@@ -57,8 +57,11 @@ class Host:
         self._index, self._scenario, self._begins = index, scenario, begins
         self._device = choose_device(scenario.resources, scenario.numerics)
         distinct = {id(workload): workload for workload in workloads}
-        number = len(distinct)
-        held = {key: Resident(scenario, workload, self._device, number) for key, workload in distinct.items()}
+        self._sources = batch_sources(scenario, list(distinct.values()), self._device)
+        held = {
+            key: Resident(scenario, workload, self._device, self._sources[source_key(workload)])
+            for key, workload in distinct.items()
+        }
         self._residents = [held[id(workload)] for workload in workloads]
         self._plans = run.own_phases()
         self._sizes = [
@@ -83,7 +86,7 @@ class Host:
     @property
     def batches_made(self) -> int:
         """Number of batches made so far, for training and evaluation; other threads may ask for it."""
-        return sum(resident.batches_made for resident in set(self._residents))
+        return sum(source.made for source in self._sources.values())
 
     def answer(
         self,
@@ -165,6 +168,7 @@ class Host:
         committed: Mapping[int, int] | None,
     ) -> UpdateReport:
         began = time.perf_counter()
+        self._residents[round_index.phase].hold(exchange.constants)
         updates = self._updates(round_index, exchange.number, answers.first_model, committed)
         discrete = on_device(exchange.discrete, self._device)
         for group in groups:
@@ -190,8 +194,9 @@ class Host:
         Raises:
             ClientError: The update failed.
         """
-        answers = self._answers(round_index, exchange)
-        store = self._residents[round_index.phase].workload.store
+        answers, resident = self._answers(round_index, exchange), self._residents[round_index.phase]
+        resident.hold(exchange.constants)
+        store = resident.workload.store
         pool: Pool = "server" if exchange.at == "server" else "nobody"
         discrete = on_device(exchange.discrete, self._device)
         updates = self._updates(round_index, exchange.number)
@@ -225,6 +230,7 @@ class Host:
         traffic = self._sizes[round_index.phase].traffic(messages, messages)
         hiding = plan.hiding
         received, discrete = split(model)
+        self._residents[round_index.phase].hold(constants_of(model))
         vector = to_tensor(received, slice(None), self._device)
         values: Values = on_device(discrete, self._device)
 
@@ -244,7 +250,7 @@ class Host:
         for client in clients:
             self._begins([client])
             (vector,) = updates.run([client], update, values)
-        return joined(vector.cpu().numpy(), as_arrays(values)), report.result()
+        return joined(vector.cpu().numpy(), as_arrays(values), constants_of(model)), report.result()
 
     def commit(self, round_index: RoundIndex, clients: Sequence[int]) -> None:
         """Keeps the states that these clients' updates left, once the round is over."""

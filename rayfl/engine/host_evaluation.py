@@ -22,7 +22,7 @@ from rayfl.interruption import is_of_user_code
 from rayfl.local.client_state import ClientState, Values, on_device
 from rayfl.local.context import ClientContext, ClientStreams, UpdatePlan
 from rayfl.local.requests import ClientUpdate, LocalTraining
-from rayfl.models.tensors import SentModel, all_finite, split
+from rayfl.models.tensors import SentModel, all_finite, constants_of, split
 from rayfl.wording import their_traceback
 
 
@@ -55,6 +55,7 @@ class HostEvaluation:
     ) -> list[Score]:
         """Scores a model on slices; see `Host.evaluate`."""
         received, beside = split(model)
+        self._residents[round_index.phase].hold(constants_of(model))
         vector, discrete = to_tensor(received, slice(None), self._device), on_device(beside, self._device)
         personal: list[Score] = []
         if scores_personal_models(self._scenario, self._plans[round_index.phase]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +17,14 @@ from rayfl.data.inputs import Fields
 from rayfl.data.store import ShardStore
 from rayfl.engine.device import seed_torch
 from rayfl.engine.plan.phase_plan import has_fresh_head
-from rayfl.engine.plan.workload import InitialModel, Workload
+from rayfl.engine.plan.workload import InitialModel, Workload, late_constants
+from rayfl.errors import ScenarioError
 from rayfl.local.client_state import on_device
 from rayfl.models.constants import as_tensor
 from rayfl.models.construction import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import Discrete
+from rayfl.models.tensors import Discrete, Slot
 from rayfl.streams import torch_seed
 
 TORCH_GLOBALS = threading.RLock()
@@ -66,8 +67,9 @@ def model_as_built(scenario: Scenario, workload: Workload, device: torch.device,
     Its constants are those of the workload, unless there is a seed. Arguments as for `build_network`.
     """
     network = build_network(scenario, workload.network, workload.store, workload.num_outputs, seed)
-    model = FlatModel(network, device, workload.initial.channels_last, workload.initial.carried)
-    if seed is None:
+    constants = [slot.name for slot in workload.initial.constant_slots]
+    model = FlatModel(network, device, workload.initial.channels_last, constants)
+    if seed is None and len(workload.initial.constants):
         model.constants.hold(as_tensor(workload.initial.constants))
     return model
 
@@ -82,56 +84,50 @@ def flat_model(scenario: Scenario, workload: Workload) -> FlatModel:
 def load_initial(model: FlatModel, initial: InitialModel, discrete: Discrete | None = None) -> None:
     """Loads an initial model, which trials of the network may have changed; `discrete` replaces its own buffers."""
     values = initial.discrete if discrete is None else discrete
-    model.constants.hold(torch.from_numpy(initial.constants))
+    if len(initial.constants):
+        model.constants.hold(torch.from_numpy(initial.constants))
     model.load(torch.from_numpy(np.array(initial.vector)), on_device(values, torch.device("cpu")))
-
-
-def carrying(scenario: Scenario, workload: Workload, names: Collection[str]) -> tuple[Workload, FlatModel]:
-    """Returns a workload, and its initial model on the CPU, with more frozen parameters in the vector."""
-    before = workload.initial
-    network = build_network(scenario, workload.network, workload.store, workload.num_outputs)
-    model = FlatModel(network, torch.device("cpu"), before.channels_last, before.carried.union(names))
-    initial = replace(
-        before,
-        vector=model.vector.numpy().copy(),
-        layout=model.layout,
-        constants=model.constants.memory.numpy(),
-        constant_slots=model.constants.slots,
-        carried=before.carried.union(names),
-        frozen=before.frozen.union(names),
-    )
-    return replace(workload, initial=initial), model
 
 
 def constants_handed_over(scenario: Scenario, workloads: Sequence[Workload]) -> list[Workload]:
     """Returns the workloads of all phases with the constants that each takes over from the phase before.
 
-    Phases that share a workload go on to do so unless its constants differ between them.
+    Phases that share a workload go on to do so unless its constants differ between them. Where all of them are known
+    only in the run, the workload has no values.
+
+    Raises:
+        ScenarioError: A phase freezes in another type what an earlier one trains.
     """
+    fresh_heads = [has_fresh_head(scenario, number) for number in range(len(workloads))]
+    late = late_constants([workload.initial for workload in workloads], fresh_heads)
     result, made = [workloads[0]], {id(workload): [workload] for workload in workloads}
     for number, workload in enumerate(workloads[1:], start=1):
+        own, other = workload.initial, result[-1].initial
+        _check_types(scenario, number, [slot for slot in own.constant_slots if slot.name in late[number]])
+        if late[number] and len(late[number]) == len(own.constant_slots):
+            memory = own.constants[:0]
+        elif own is other:
+            memory = own.constants
+        else:
+            memory = own.take_constants(other.vector, other, fresh_heads[number])
         variants = made[id(workload)]
-        memory = _taken_constants(workload.initial, result[-1].initial, has_fresh_head(scenario, number))
-        same = [one for one in variants if torch.equal(_bits(one.initial.constants), _bits(memory))]
+        same = [one for one in variants if np.array_equal(_bits(one.initial.constants), _bits(memory))]
         if not same:
-            variants.append(replace(workload, initial=replace(workload.initial, constants=memory)))
+            variants.append(replace(workload, initial=replace(own, constants=memory)))
         result.append(same[0] if same else variants[-1])
     return result
 
 
-def _taken_constants(own: InitialModel, other: InitialModel, fresh_head: bool) -> np.ndarray:
-    sources, theirs = own.sources(other, fresh_head), {name: one for one in other.constant_slots for name in one.names}
-    taken = [(slot, theirs[name]) for slot in own.constant_slots if (name := sources.get(slot.name)) in theirs]
-    if own is other or not taken:
-        return own.constants
-    memory = torch.from_numpy(np.array(own.constants))
-    for slot, source in taken:
-        slot.view(memory).copy_(source.view(torch.from_numpy(other.constants)))
-    return memory.numpy()
+def _check_types(scenario: Scenario, number: int, late: Sequence[Slot]) -> None:
+    if other := next((slot for slot in late if slot.dtype != "float32"), None):
+        raise ScenarioError(
+            f"phases.{scenario.phases[number].name}.model: frozen parameter '{other.name}' is torch.{other.dtype}, but "
+            "an earlier phase trains it in torch.float32; convert the model with .float(), or train it in no phase"
+        )
 
 
-def _bits(constants: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(constants).view(torch.int32)
+def _bits(constants: np.ndarray) -> np.ndarray:
+    return np.asarray(constants).view(np.int32)
 
 
 def _named_inputs_as_keywords(

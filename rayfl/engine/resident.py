@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -29,9 +30,29 @@ from rayfl.errors import DataError
 from rayfl.local.client_state import ClientState, Values
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.spending import Spending
+from rayfl.models.constants import as_tensor
 from rayfl.tasks.metrics.construction import build_metrics
 
 T = TypeVar("T")
+
+
+SourceKey = tuple[int, int | None]
+
+
+def source_key(workload: Workload) -> SourceKey:
+    """What workloads that can share batches agree in."""
+    return id(workload.store), workload.task.ignored_label
+
+
+def batch_sources(
+    scenario: Scenario, workloads: Sequence[Workload], device: torch.device
+) -> dict[SourceKey, BatchSource]:
+    """Opens the data of workloads, once where they have the same, and divides the device's memory for samples."""
+    for workload in workloads:
+        workload.store.reopen()  # before training, rather than with the first batch
+    distinct = {source_key(workload): workload for workload in workloads}
+    cache_bytes = scenario.resources.device_cache_bytes // len(distinct)
+    return {key: BatchSource(one.store, device, cache_bytes, key[1]) for key, one in distinct.items()}
 
 
 class Resident:
@@ -46,20 +67,19 @@ class Resident:
         scenario: The scenario.
         workload: The workload.
         device: The device to train on.
-        number: Number of workloads that share the device's memory for samples.
+        source: Makes the batches.
     """
 
-    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, number: int = 1) -> None:
+    def __init__(self, scenario: Scenario, workload: Workload, device: torch.device, source: BatchSource) -> None:
         self.workload = workload
-        workload.store.reopen()  # before training, rather than with the first batch
         self._scenario, self._device = scenario, device
         self.model = model_as_built(scenario, workload, device)
+        self._held = workload.initial.constants  # in use by the model, so no other array can have its address
         metrics = build_metrics(workload.evaluation.metrics, workload.task, workload.num_outputs)
         headline = headline_of(workload.evaluation, metrics)
         self.scorer = Scorer(workload.task, metrics, ClientStatistics(headline, workload))
         self._trained = ClientNetwork(self.model, self.model.buffers.clone(), self._random_model)
-        cache_bytes = scenario.resources.device_cache_bytes // number
-        self._source = BatchSource(workload.store, device, cache_bytes, workload.task.ignored_label)
+        self._source = source
         generators = TorchGenerators(device)
         parts = self.model, ClientSamples(self._source, device, workload.task), workload.task, generators
         chain: list[Executor] = [OneByOne(*parts)]
@@ -93,10 +113,19 @@ class Resident:
         )
         return ClientContext(plan, facts, self._trained)
 
-    @property
-    def batches_made(self) -> int:
-        """Number of batches of samples made so far."""
-        return self._source.made
+    def hold(self, constants: np.ndarray | None) -> None:
+        """Makes the model compute with the constants of a message.
+
+        Args:
+            constants: Those that it brings along; None for the workload's.
+        """
+        held = self.workload.initial.constants if constants is None else constants
+        memory = self.model.constants.memory
+        if len(held) != len(memory):
+            raise RuntimeError(f"a model has {len(held)} values of constants, but its network needs {len(memory)}")
+        if held.ctypes.data != self._held.ctypes.data:
+            self.model.constants.hold(as_tensor(held))
+            self._held = held
 
     def updates(self, local: Local) -> ClientUpdates:
         """Returns what runs client updates with these options: with DP if `local.dp` is set."""

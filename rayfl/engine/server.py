@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,8 +13,18 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.reduction import HostAnswers
 from rayfl.engine.server_round import ServerRound
-from rayfl.engine.state.state_store import SnapshotWriter, StateStore, Stored
-from rayfl.models.tensors import Discrete, SentModel, copied, for_storage, joined, split, taken_from
+from rayfl.engine.state.state_store import SnapshotWriter, StateStore, Stored, StoredConstants
+from rayfl.models.tensors import (
+    Discrete,
+    SentModel,
+    WholeModel,
+    constants_of,
+    copied,
+    for_storage,
+    joined,
+    split,
+    taken_from,
+)
 
 BEFORE = RoundIndex(0, 0, 0)
 """Position before the first round."""
@@ -28,10 +38,20 @@ class StoredServerState:
         index: The round.
         stored: Arrays in the store: `model`; `eval_model`, unless it is the global model; integer and boolean buffers
             as `discrete/name`; and algorithm state as `state/name`.
+        constants: The phase's constants in the store, if they are known only since it began.
     """
 
     index: RoundIndex
     stored: Stored
+    constants: Stored | None = None
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model to evaluate in a snapshot; attributes as for `StoredServerState`."""
+
+    stored: Stored
+    constants: Stored | None = None
 
 
 @dataclass(frozen=True)
@@ -46,7 +66,14 @@ class ServerSnapshot:
 
     latest: StoredServerState
     open: dict[int, StoredServerState]
-    models: Sequence[Stored] = ()
+    models: Sequence[StoredModel] = ()
+
+    @property
+    def states(self) -> list[Stored]:
+        """All that it names in the store."""
+        entries: list[StoredServerState | StoredModel] = [self.latest, *self.open.values(), *self.models]
+        named = [stored for one in entries for stored in (one.stored, one.constants)]
+        return [stored for stored in named if stored is not None]
 
 
 class Server:
@@ -58,9 +85,10 @@ class Server:
     Args:
         run: The run's plan. All phases but the first take over weights from the previous phase's result where they
             match (`InitialModel.take`).
+        share: Puts the constants of a phase where hosts can read them; returns them as an equal array.
     """
 
-    def __init__(self, run: RunPlan) -> None:
+    def __init__(self, run: RunPlan, share: Callable[[np.ndarray], np.ndarray] = lambda constants: constants) -> None:
         self._run, self._plans, self._models = run, run.own_phases(), run.initial_models
         first, clients = self._models[0], self._plans[0].num_clients
         state = ServerState(
@@ -71,6 +99,8 @@ class Server:
         self._rounds: dict[int, ServerRound] = {}
         self._began_from: dict[int, tuple[RoundIndex, ServerState]] = {}
         self._ends: dict[int, SentModel] = {}
+        self._share, self._constants = share, StoredConstants(share)
+        self._begun: tuple[tuple[int, int], np.ndarray] | None = None
         self._writer: SnapshotWriter[ServerSnapshot] = SnapshotWriter()
 
     def begin(self, round_index: RoundIndex, cohort: Sequence[int], last: tuple[int, int] | None = None) -> Exchange:
@@ -212,8 +242,8 @@ class Server:
 
     def model_for(self, phase: int) -> SentModel:
         """Returns the model that a phase starts from after the latest round."""
-        before, latest = self._latest()
-        return joined(*self._taken_over(latest, before.phase, phase))
+        taken = self._taken_over(*self._latest(), phase)
+        return joined(taken.vector, taken.discrete, taken.constants)
 
     def snapshot(self, round_index: RoundIndex, store: StateStore, *models: SentModel) -> None:
         """Starts writing the state after the last committed round to a store.
@@ -228,8 +258,17 @@ class Server:
         assert entry[0] == round_index
 
         def write() -> ServerSnapshot:
-            latest, open = _stored(store, *entry), {number: _stored(store, *origin) for number, origin in began.items()}
-            return ServerSnapshot(latest, open, [store.write(_arrays(*split(model))) for model in models])
+            latest = self._stored(store, *entry)
+            open = {number: self._stored(store, *origin) for number, origin in began.items()}
+            kept = self._constants
+            return ServerSnapshot(
+                latest,
+                open,
+                [
+                    StoredModel(store.write(_arrays(*split(model))), kept.write(store, constants_of(model)))
+                    for model in models
+                ],
+            )
 
         self._writer.begin(round_index.round, write)
 
@@ -242,9 +281,9 @@ class Server:
         self._kept, self._waiting, self._rounds = self._read(snapshot.latest, store), {}, {}
         self._began_from = {number: self._read(origin, store) for number, origin in snapshot.open.items()}
 
-    def stored_model(self, store: StateStore, stored: Stored) -> SentModel:
+    def stored_model(self, store: StateStore, stored: StoredModel) -> SentModel:
         """Reads a model to evaluate."""
-        return stored_model(store, stored)
+        return stored_model(store, stored, self._constants)
 
     def _read(self, entry: StoredServerState, store: StateStore) -> tuple[RoundIndex, ServerState]:
         phase, arrays = entry.index.phase, store.read(entry.stored)
@@ -254,12 +293,26 @@ class Server:
         declared = dict(self._plans[phase].server_state)
         of, clients = self._models[phase], self._plans[phase].num_clients
         state = ServerState(model, of.num_params, clients, values, declared, of.layout, eval_model, discrete=discrete)
+        state.constants = self._constants.read(store, entry.constants)
         return entry.index, state
 
-    def _taken_over(self, latest: ServerState, before: int, phase: int) -> tuple[np.ndarray, Discrete]:
-        """Returns a copy of a phase's evaluated model as a later phase takes it over."""
-        vector, discrete = self._run.taken_over(latest.evaluated(), latest.discrete, before, phase)
-        return np.array(vector), discrete
+    def _stored(self, store: StateStore, index: RoundIndex, state: ServerState) -> StoredServerState:
+        arrays = _arrays(state.model, state.discrete)
+        arrays |= {f"state/{name}": array for name, array in state.state.items()}
+        if state.eval_model is not None:
+            arrays["eval_model"] = state.eval_model
+        return StoredServerState(index, store.write(arrays), self._constants.write(store, state.constants))
+
+    def _taken_over(self, before: RoundIndex, latest: ServerState, phase: int) -> WholeModel:
+        """Returns a copy of a phase's evaluated model as a later phase takes it over; shares its constants once."""
+        given = WholeModel(latest.evaluated(), latest.discrete, latest.constants)
+        taken = self._run.taken_over(given, before.phase, phase)
+        constants = taken.constants
+        if constants is not None and constants is not given.constants:
+            if self._begun is None or self._begun[0] != (before.round, phase):
+                self._begun = (before.round, phase), self._share(constants)
+            constants = self._begun[1]
+        return WholeModel(np.array(taken.vector), taken.discrete, constants)
 
     def _latest(self) -> tuple[RoundIndex, ServerState]:
         return self._waiting[max(self._waiting)] if self._waiting else self._kept
@@ -271,7 +324,8 @@ class Server:
         """Returns a working copy of the state after a round; a phase starts from the previous one's evaluated model."""
         state, plan = latest.staged(), self._plans[round_index.phase]
         if before.phase != round_index.phase:
-            state.model, state.discrete = self._taken_over(latest, before.phase, round_index.phase)
+            taken = self._taken_over(before, latest, round_index.phase)
+            state.model, state.discrete, state.constants = taken.vector, taken.discrete, taken.constants
             of = self._models[round_index.phase]
             state.eval_model, state.num_params, state.layout = None, of.num_params, of.layout
             state.num_clients = plan.num_clients
@@ -291,28 +345,33 @@ def weighted_mean(weights: Sequence[float], vectors: Sequence[np.ndarray]) -> np
     return (total / sum(weights)).astype(np.float32)
 
 
-def stored_model(store: StateStore, stored: Stored) -> SentModel:
+def stored_model(
+    store: StateStore,
+    stored: StoredServerState | StoredModel,
+    constants: StoredConstants | None = None,
+) -> SentModel:
     """Reads the model to evaluate from a stored state of the server, or a model that was stored alone.
+
+    Args:
+        store: The store.
+        stored: The state or model.
+        constants: Reads constants, if not only this model needs them.
 
     Raises:
         DamagedStateError: It is missing or damaged.
     """
-    arrays = store.read(stored)
+    arrays = store.read(stored.stored)
     discrete = taken_from(arrays)
-    return joined(arrays.get("eval_model", arrays["model"]), discrete)
+    return joined(
+        arrays.get("eval_model", arrays["model"]),
+        discrete,
+        (constants or StoredConstants()).read(store, stored.constants),
+    )
 
 
 def _evaluated(state: ServerState) -> SentModel:
-    return joined(np.array(state.evaluated()), state.discrete)
+    return joined(np.array(state.evaluated()), state.discrete, state.constants)
 
 
 def _arrays(vector: np.ndarray, discrete: Discrete) -> dict[str, np.ndarray]:
     return {"model": vector, **for_storage(discrete)}
-
-
-def _stored(store: StateStore, index: RoundIndex, state: ServerState) -> StoredServerState:
-    arrays = _arrays(state.model, state.discrete)
-    arrays |= {f"state/{name}": array for name, array in state.state.items()}
-    if state.eval_model is not None:
-        arrays["eval_model"] = state.eval_model
-    return StoredServerState(index, store.write(arrays))

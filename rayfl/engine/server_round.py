@@ -167,7 +167,7 @@ class ServerRound:
         # copies, since the algorithm updates the model in place once it has answers, while clients may still read it
         following.send = tuple(np.array(vector) for vector in following.send)
         self._sent = following.send[0] if plan.evaluated.reads_trained and following.send else None
-        following.discrete = self.state.discrete
+        following.discrete, following.constants = self.state.discrete, self.state.constants
         if following.with_first_model:
             following.first_model = self.state.state.get("first_model")
         if self._hiding:

@@ -18,6 +18,7 @@ from rayfl.config.local import Local, Train, Unfreezing
 from rayfl.config.registry import nearest
 from rayfl.errors import ScenarioError
 from rayfl.local.steps import batches_of_steps, rates
+from rayfl.models.constants import is_trainable
 from rayfl.models.feature_layer import head_of, undeclared
 from rayfl.models.network import Network
 from rayfl.models.tensors import listed
@@ -121,7 +122,7 @@ def _named(name: str, network: nn.Module, held: Sequence[str], key: str) -> set[
 
 
 def _trainable(network: nn.Module) -> set[str]:
-    return {name for name, one in network.named_parameters(remove_duplicate=False) if one.requires_grad}
+    return {name for name, one in network.named_parameters(remove_duplicate=False) if is_trainable(one)}
 
 
 def _held(network: nn.Module) -> list[str]:

@@ -1,4 +1,4 @@
-"""The constants of a model: its frozen parameters, which nothing trains or sends."""
+"""The constants of a model: the parameters that a phase leaves as they are, and that no message holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from rayfl.models.tensors import ALIGNMENT, Slot
 
 
 class Constants:
-    """Frozen parameters (`requires_grad=False`) as views into memory that models and processes may share.
+    """Parameters that do not train, as views into memory that models and processes may share.
+
+    These are frozen parameters (`requires_grad=False`), and those that a phase's `train` leaves out, which are frozen
+    here.
 
     Attributes:
         slots: Their places, in order.
@@ -31,6 +34,8 @@ class Constants:
         self.slots, self.parameters = slots, [parameters[slot.name] for slot in slots]
         self.memory = torch.zeros(slots[-1].end if slots else 0, device=device)
         for slot, parameter in zip(slots, self.parameters, strict=True):
+            if parameter.requires_grad:
+                setattr(parameter.requires_grad_(False), _LEFT_OUT, True)
             slot.view(self.memory).copy_(parameter.detach())
             parameter.data = slot.view(self.memory)  # frees its own memory before the next one is copied
         self._versions = [parameter._version for parameter in self.parameters]
@@ -67,11 +72,20 @@ class Constants:
         return {slot.name: sha256(memory[slot.offset : slot.end].data).hexdigest() for slot in self.slots}
 
 
+_LEFT_OUT = "rayfl_left_out"
+
+
+def is_trainable(parameter: torch.Tensor) -> bool:
+    """Whether a parameter requires gradients, or would if the phase's `train` did not leave it out."""
+    return parameter.requires_grad or getattr(parameter, _LEFT_OUT, False)
+
+
 def changes_constant(name: str) -> str:
     """Says what to do about a network or a task that changes a constant."""
     return (
-        f"model: '{name}' is frozen (requires_grad=False) and so a constant, but the network or its task changes it; "
-        "make it a buffer (register_buffer), or declare in the network's `copies` which module follows which"
+        f"model: '{name}' is frozen (requires_grad=False, or left out by the phase's `train`) and so a constant, but "
+        "the network or its task changes it; make it a buffer (register_buffer), or declare in the network's `copies` "
+        "which module follows which"
     )
 
 

@@ -29,8 +29,8 @@ class FlatModel:
 
     Persistent integer and boolean buffers (`discrete`) are not in the vector: `load` takes their values beside it.
     Batch norm's counters (`num_batches_tracked`), buffers that are not persistent and those that begin with infinities
-    are reset to their initial values by every `load`, so a client update leaves nothing behind in them. Frozen
-    parameters (`requires_grad=False`) are `constants`, which nothing may change; `load` and `check` detect it.
+    are reset to their initial values by every `load`, so a client update leaves nothing behind in them. Parameters
+    that do not train are `constants`, which nothing may change; `load` and `check` detect it.
 
     Attributes:
         module: The given module, now on `device`. From now on, change its parameters only in place; moving, casting or
@@ -42,7 +42,7 @@ class FlatModel:
         buffers: The second part of `vector`, as a view.
         gradient: [length of params] float32. Every `param.grad` is a view into it, to which `backward` adds.
         layout: The slots, in order.
-        constants: The frozen parameters.
+        constants: The parameters beside the vector.
         channels_last: Whether 4-D tensors are stored channels-last.
         names: The names of the state dict, in its order.
         discrete_names: The names of the persistent integer and boolean buffers, without batch norm's counters.
@@ -55,20 +55,25 @@ class FlatModel:
         device: The device for the vector and the module.
         channels_last: Whether to store 4-D tensors output-height-width-input, which is faster for convolutions on CPUs;
             shapes and names stay those of PyTorch.
-        carried: Names of frozen parameters for the vector, since an earlier phase may change them.
+        constants: Names of the parameters that do not train; by default those with `requires_grad=False` that follow no
+            others (`Network.copies`).
 
     Raises:
         ScenarioError: As `layout_of`; or the declaration of a `Network` does not match its modules.
     """
 
     def __init__(
-        self, module: nn.Module, device: torch.device, channels_last: bool = True, carried: Collection[str] = ()
+        self,
+        module: nn.Module,
+        device: torch.device,
+        channels_last: bool = True,
+        constants: Collection[str] | None = None,
     ) -> None:
         if isinstance(module, Network):
             module.check_declaration()
-        self.layout, constants = layout_of(module, channels_last, carried)
+        self.layout, beside = layout_of(module, channels_last, constants)
         self.channels_last, self.module = channels_last, module.to(device)
-        self.constants = Constants(constants, dict(module.named_parameters(remove_duplicate=False)), device)
+        self.constants = Constants(beside, dict(module.named_parameters(remove_duplicate=False)), device)
         trained = [slot for slot in self.layout if slot.is_parameter]
         others = [slot for slot in self.layout if not slot.is_parameter]
         self.num_params = sum(slot.size for slot in trained)
@@ -89,9 +94,8 @@ class FlatModel:
                 self._gradients.append((slot, tensor, slot.view(self.gradient).data))
         self.names = tuple(module.state_dict())
         self.counters = batch_norm_counters(module)
-        self._beside = {
-            name: buffer for name, buffer in module.named_buffers(remove_duplicate=False) if name not in self._owners
-        }
+        buffers = dict(module.named_buffers(remove_duplicate=False))
+        self._beside = {name: buffer for name, buffer in buffers.items() if name not in self._owners}
         for buffer in self._beside.values():
             buffer.data = buffer.contiguous()  # values of an expanded one cannot be set
         self._owners |= {name: _owner(module, name) for name in self._beside}
@@ -100,7 +104,7 @@ class FlatModel:
         self.discrete_names = tuple(name for name in self.names if name in discrete)
         self._compared = [name for name in self._beside if name not in self.counters]
         self._first_buffer = min(
-            (s.offset for s in self.layout if _is_buffer(module, s.name)), default=len(self.vector)
+            (slot.offset for slot in self.layout if slot.name in buffers), default=len(self.vector)
         )
         self._frozen_pool: list[nn.Module] = []
         self._writes = [0] * len(self._gradients)
@@ -387,11 +391,6 @@ class FlatModel:
                         "parameters and buffers in place (copy_, add_), and do not move or cast the module"
                     )
         self.constants.check(self._tensor)
-
-
-def _is_buffer(module: nn.Module, name: str) -> bool:
-    owner, attribute = _owner(module, name)
-    return attribute in owner._buffers
 
 
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:

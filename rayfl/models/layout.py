@@ -16,9 +16,9 @@ COUNTER = "num_batches_tracked"
 
 
 def layout_of(
-    module: nn.Module, channels_last: bool, carried: Collection[str] = ()
+    module: nn.Module, channels_last: bool, constants: Collection[str] | None = None
 ) -> tuple[tuple[Slot, ...], tuple[Slot, ...]]:
-    """Lays out all trained parameters, then frozen parameters that are carried along, and buffers.
+    """Lays out all trained parameters, then frozen parameters that are no constants, and buffers.
 
     Each part is in the order of `named_parameters()` and `named_buffers()`; a tied tensor has the place of its first
     name. Buffers without a slot are integers and booleans, for which a mean over clients makes no sense, those that are
@@ -27,11 +27,11 @@ def layout_of(
     Args:
         module: The module.
         channels_last: Whether 4-D tensors are stored channels-last.
-        carried: Names of frozen parameters (`requires_grad=False`) that an earlier phase may change. They are part of
-            the vector, as are those that follow others (`Network.copies`).
+        constants: Names of the parameters that are constants, any of a tied one's; by default those of
+            `frozen_parameters`.
 
     Returns:
-        The slots of the vector, and those of the constants, which are all other frozen parameters, each in its type.
+        The slots of the vector, and those of the constants, each in its type.
 
     Raises:
         ScenarioError: The module has nothing to train, or has a tensor that does not fit: it shares memory with another
@@ -53,9 +53,9 @@ def layout_of(
         for name, buffer in module.named_buffers(remove_duplicate=False)
         if name in persistent and (buffer.is_floating_point() or buffer.is_complex())
     }
-    kept = {*carried, *(name for name in parameters if followed(name, getattr(module, "copies", {})))}
-    moving = {id(parameters[name]) for name in kept if name in parameters} | {id(buffer) for buffer in buffers.values()}
-    constant = {name for name, one in parameters.items() if not one.requires_grad and id(one) not in moving}
+    chosen = frozen_parameters(module) if constants is None else constants
+    fixed = {id(parameters[name]) for name in chosen} - {id(buffer) for buffer in buffers.values()}
+    constant = {name for name, one in parameters.items() if id(one) in fixed}
     for name, parameter in parameters.items():
         _check_values("parameter", name, parameter, NUM_BYTES if name in constant else ("float32",))
         if not parameter.requires_grad and name not in constant and parameter.isinf().any():
@@ -71,17 +71,26 @@ def layout_of(
         names.setdefault(id(tensor), []).append(name)
     tensors = {same[0]: {**parameters, **buffers}[same[0]] for same in names.values()}
     _check_not_shared(tensors)
-    trained = {name: p for name, p in tensors.items() if p.requires_grad and name in parameters}
+    trained = {
+        name: p for name, p in tensors.items() if p.requires_grad and name in parameters and name not in constant
+    }
     if not trained:
         raise ScenarioError(f"model: {type(module).__name__} has no parameters to train")
     slots: list[Slot] = []
-    constants: list[Slot] = []
+    beside: list[Slot] = []
     for name, tensor in (*trained.items(), *(item for item in tensors.items() if item[0] not in trained)):
-        among, dtype = (constants, name_of(tensor.dtype)) if name in constant else (slots, "float32")
+        among, dtype = (beside, name_of(tensor.dtype)) if name in constant else (slots, "float32")
         offset, shape = among[-1].end if among else 0, tuple(tensor.shape)
         strides = _strides(shape, channels_last)
         among.append(Slot(name, offset, shape, strides, name in trained, tuple(names[id(tensor)][1:]), dtype))
-    return tuple(slots), tuple(constants)
+    return tuple(slots), tuple(beside)
+
+
+def frozen_parameters(module: nn.Module) -> set[str]:
+    """Returns the names of the parameters that need no gradient and follow no others (`Network.copies`)."""
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    following = {id(one) for name, one in parameters.items() if followed(name, getattr(module, "copies", {}))}
+    return {name for name, one in parameters.items() if not one.requires_grad and id(one) not in following}
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -2,7 +2,8 @@
 
 Loads no PyTorch, because the server uses it too. Integer and boolean buffers travel beside the flat vector, each in its
 own type: flags and counters (`initialised`, a code book's usage) decide what a network computes, but their mean over
-clients makes no sense. Constants, which are the parameters that nothing trains, travel once, with the plan of the run.
+clients makes no sense. Constants, which are the parameters that a phase does not train, travel once: with the plan of
+the run, or when the phase begins.
 """
 
 from __future__ import annotations
@@ -78,6 +79,21 @@ class Slot:
             values = vector[self.offset : self.offset + self.size]
         return as_strided(values, self.shape, [values.itemsize * stride for stride in self.strides])
 
+    def write(self, vector: np.ndarray, values: np.ndarray) -> None:
+        """Sets the values in a vector, rounded to the type of the slot.
+
+        Args:
+            vector: As for `array`, with this slot in it.
+            values: The values in PyTorch's shape, of any floating-point type.
+        """
+        if self.dtype != "bfloat16":
+            self.array(vector)[...] = values
+            return
+        bits = values.astype(np.float32).view(np.uint32)
+        rounded = np.where(np.isnan(values), 0x7FC0, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+        own = vector[self.offset : self.end].view(np.uint16)[: self.size]
+        as_strided(own, self.shape, [own.itemsize * stride for stride in self.strides])[...] = rounded
+
     def view(self, vector: torch.Tensor) -> torch.Tensor:
         """Returns the values in PyTorch's shape, as a view into `vector` ([length of the flat vector])."""
         if self.dtype != "float32":
@@ -118,15 +134,18 @@ STORED_PREFIX = "discrete/"
 
 @dataclass(frozen=True)
 class WholeModel:
-    """A model of a network with integer or boolean buffers, as it is passed between processes.
+    """A model that is more than its vector, as it is passed between processes.
 
     Attributes:
         vector: float32 [length of the model]: parameters, then floating-point buffers.
-        discrete: The other buffers; never empty.
+        discrete: The other buffers.
+        constants: The memory of the constants, if they are known only since the phase began (`InitialModel.constants`);
+            between processes only a reference to it.
     """
 
     vector: np.ndarray
     discrete: Discrete
+    constants: np.ndarray | None = None
 
     @property
     def nbytes(self) -> int:
@@ -135,17 +154,22 @@ class WholeModel:
 
 
 SentModel = np.ndarray | WholeModel
-"""A model between processes: just its vector, unless the network has integer or boolean buffers."""
+"""A model between processes: just its vector, unless it has integer or boolean buffers or brings constants along."""
 
 
-def joined(vector: np.ndarray, discrete: Discrete) -> SentModel:
-    """Returns a model to pass on."""
-    return WholeModel(vector, discrete) if discrete else vector
+def joined(vector: np.ndarray, discrete: Discrete, constants: np.ndarray | None = None) -> SentModel:
+    """Returns a model to pass on; arguments as for `WholeModel`."""
+    return vector if not discrete and constants is None else WholeModel(vector, discrete, constants)
 
 
 def split(model: SentModel) -> tuple[np.ndarray, Discrete]:
     """Returns the vector and the other buffers of a model."""
     return (model.vector, model.discrete) if isinstance(model, WholeModel) else (model, {})
+
+
+def constants_of(model: SentModel) -> np.ndarray | None:
+    """Returns the constants that a model brings along; see `WholeModel`."""
+    return model.constants if isinstance(model, WholeModel) else None
 
 
 def copied(discrete: Discrete) -> Discrete:

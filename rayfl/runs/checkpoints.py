@@ -19,7 +19,7 @@ from rayfl.runs.folder import CHECKPOINTS, STATES
 if TYPE_CHECKING:
     from rayfl.runs.working_folder import Mirror
 
-FORMAT = 3
+FORMAT = 4
 """Version of the manifest format."""
 
 UNFINISHED_S = 600
@@ -211,9 +211,7 @@ def _read(path: Path) -> StoredCheckpoint:
 
 
 def _states_of(snapshot: RunSnapshot) -> Iterator[Stored]:
-    yield snapshot.server.latest.stored
-    yield from (state.stored for state in snapshot.server.open.values())
-    yield from snapshot.server.models
+    yield from snapshot.server.states
     yield from (state.stored for state in snapshot.clients)
 
 

@@ -13,8 +13,9 @@ from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import BudgetSpent, Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.initial_model import flat_model, load_initial
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.workload import Workload
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import SentModel, split
+from rayfl.models.tensors import SentModel, constants_of, split
 
 if TYPE_CHECKING:
     import torch
@@ -86,19 +87,17 @@ class CommittedModels:
         from rayfl.local.client_state import on_device
 
         vector, discrete = split(committed)
-        model = self._of_round(round)
+        model, workload = self._of_round(round)
+        constants = constants_of(committed)
+        model.constants.hold(torch.from_numpy(workload.initial.constants if constants is None else constants))
         model.load(torch.from_numpy(np.asarray(vector)), on_device(discrete, torch.device("cpu")))
         return model.state_dict()
 
-    def _of_round(self, round: int) -> FlatModel:
-        from rayfl.models.constants import as_tensor
-
+    def _of_round(self, round: int) -> tuple[FlatModel, Workload]:
         phase = bisect_left(self._last_rounds, round)
         workload = self._plan.workloads[phase]
         if workload is self._plan.result:
-            if not workload.initial.constants.flags.writeable:  # of the node, on Ray: frees the driver's own copy
-                self._model.constants.hold(as_tensor(workload.initial.constants))
-            return self._model
+            return self._model, workload
         if phase not in self._built:
             self._built = {phase: flat_model(self._plan.scenario, workload)}  # drops earlier phases' models
-        return self._built[phase]
+        return self._built[phase], workload

@@ -5,26 +5,25 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-import numpy as np
-
+from rayfl.config.local import Train
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
-from rayfl.config.section import Named
 from rayfl.data.batch_trial import try_batches
 from rayfl.data.files import cache_folder
 from rayfl.data.scenario_data import data_digest, load
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.client_statistics import check_client_statistics
-from rayfl.engine.initial_model import carrying, constants_handed_over, load_initial
+from rayfl.engine.initial_model import constants_handed_over, load_initial
 from rayfl.engine.plan.client_privacy import plan_client_privacy
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.devices import build_profiles
+from rayfl.engine.plan.fixed_part import Trainings
 from rayfl.engine.plan.headline import metrics_key
 from rayfl.engine.plan.message_sizes import MessageSizes, planned_messages
 from rayfl.engine.plan.network_trial import build_checked
@@ -201,45 +200,29 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole:
 
 
 def _built(scenario: Scenario, store: ShardStore, whole: bool) -> tuple[list[Workload], list[FlatModel]]:
-    """The workload and initial model of each phase, shared by phases with the same task, network and evaluation."""
-    shared: list[tuple[tuple[Named, Named, object], Workload, FlatModel]] = []
+    """The workload and initial model of each phase, shared by phases with the same task, network and trained part."""
+    shared: list[tuple[tuple[object, ...], Workload, FlatModel]] = []
     workloads, models = [], []
     for phase in scenario.phases:
-        what = scenario.task_of(phase), scenario.model_of(phase), scenario.evaluation_of(phase)
+        trainings = None if whole else _trainings(scenario, phase)
+        what = scenario.task_of(phase), scenario.model_of(phase), scenario.evaluation_of(phase), trainings
         built = next(((workload, model) for key, workload, model in shared if key == what), None)
         if built is None:
-            built = _workload(scenario, phase, store)
+            built = _workload(scenario, phase, store, trainings)
             shared.append((what, *built))
         workloads.append(built[0])
         models.append(built[1])
-    while carried := _to_carry(workloads, whole):
-        for key, names in carried.items():
-            of_phases = [number for number, workload in enumerate(workloads) if id(workload) == key]
-            workload, model = carrying(scenario, workloads[of_phases[0]], names)
-            for number in of_phases:
-                workloads[number], models[number] = workload, model
     return constants_handed_over(scenario, workloads), models
 
 
-def _to_carry(workloads: Sequence[Workload], whole: bool) -> dict[int, set[str]]:
-    """Names of constants, by workload, that belong into the vector: the phase before may change them during the run."""
-    names: dict[int, set[str]] = {}
-    if whole and (all_names := {id(one): names_of for one in workloads if (names_of := _in_float32(one.initial))}):
-        return all_names
-    for before, workload in pairwise(workloads):
-        changing = {name for slot in before.initial.layout for name in slot.names}
-        sources = workload.initial.sources(before.initial)
-        if carried := {slot.name for slot in workload.initial.constant_slots if sources.get(slot.name) in changing}:
-            names.setdefault(id(workload), set()).update(carried)
-    return names
+def _trainings(scenario: Scenario, phase: Phase) -> tuple[Train, ...]:
+    """What the trainings on a phase's model are restricted to: its own, and that of clients in evaluations."""
+    personalize = scenario.evaluation_of(phase).personalize
+    trainings = (phase.train, *([personalize.train] if personalize else []))
+    return ("all",) if "all" in trainings else trainings
 
 
-def _in_float32(initial: InitialModel) -> set[str]:
-    slots = (slot for slot in initial.constant_slots if slot.dtype == "float32")
-    return {slot.name for slot in slots if not np.isinf(slot.array(initial.constants)).any()}
-
-
-def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Workload, FlatModel]:
+def _workload(scenario: Scenario, phase: Phase, store: ShardStore, trainings: Trainings) -> tuple[Workload, FlatModel]:
     task, network = build_task(scenario, phase), scenario.model_of(phase)
     if store.views and task.views == 1:  # only tasks that compare views use them
         store = replace(store, views=())
@@ -248,7 +231,8 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore) -> tuple[Work
         num_outputs = task.num_outputs(store.train.y, store.num_classes)
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
-    model, frozen = build_checked(scenario, phase, store, lambda: build_task(scenario, phase), model_key(phase))
+    build = partial(build_task, scenario, phase)
+    model, frozen = build_checked(scenario, phase, store, build, model_key(phase), trainings)
     copies = dict(model.module.copies) if isinstance(model.module, Network) else {}
     vector, head = model.vector.numpy().copy(), head_of(model.module) or ""
     discrete = {name: values.numpy() for name, values in model.discrete().items()}

@@ -18,9 +18,11 @@ from rayfl.engine.host import Host
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ClientError, ScenarioError
+from rayfl.models.tensors import SentModel
+from rayfl.runs.committed_rounds import CommittedModels
 from rayfl.runs.preparation import prepare
 from tests.algorithms.scene import FIRST, INPUTS, SECOND, TanhNet
-from tests.engine.scenes import FEDERATED, TINY, run_on_hosts, tables
+from tests.engine.scenes import FEDERATED, TINY, cast, run_on_hosts, tables
 
 HERE = __name__
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1}
@@ -99,7 +101,8 @@ class MovesLater(Moves):
 
 
 def plan(network: str, *phases: dict[str, Any], whole: bool = False, **changes: Any) -> RunPlan:
-    name = f"{HERE}:{network}" if network in globals() and network != "TanhNet" else f"tests.algorithms.scene:{network}"
+    module = HERE if network in globals() and network != "TanhNet" else "tests.algorithms.scene"
+    name = network if ":" in network else f"{module}:{network}"
     of_phases = [{"name": f"p{number}"} | FEDERATED | {"local": LOCAL} | phase for number, phase in enumerate(phases)]
     of_phases = [phase | {"name": f"p{number}"} for number, phase in enumerate(of_phases)]
     made = tables(**TINY | {"model": {"name": name}, "phases": of_phases} | changes)
@@ -108,13 +111,16 @@ def plan(network: str, *phases: dict[str, Any], whole: bool = False, **changes: 
 
 def result(job: RunPlan, hosts: int = 2) -> tuple[dict[str, bytes], list[tuple[str, Any]]]:
     """The bytes of the final model, and the scores of every evaluated round."""
-    vector, events = run_on_hosts(job, hosts)
-    model = flat_model(job.scenario, job.result)
-    model.load(torch.from_numpy(vector))
+    scheduler, server = cast(job, hosts)
+    events = list(scheduler.run())
     scores = [(str(event.round), event.scores) for event in events if isinstance(event, Evaluated)]
-    return {
-        name: value.reshape(-1).view(torch.uint8).numpy().tobytes() for name, value in model.state_dict().items()
-    }, scores
+    return state_of(job, *server.committed()), scores
+
+
+def state_of(job: RunPlan, round: int, committed: SentModel) -> dict[str, bytes]:
+    """The bytes of the whole model after a round, by name."""
+    state = CommittedModels(job, flat_model(job.scenario, job.result)).after(round, committed)
+    return {name: value.reshape(-1).view(torch.uint8).numpy().tobytes() for name, value in state.items()}
 
 
 DP = {"level": "central", "delta": 0.01, "noise_multiplier": 0.5, "clip_norm": 0.5}
@@ -214,13 +220,6 @@ def test_phases_hand_over_what_one_of_them_freezes(chain: str) -> None:
     job = plan("TanhNet", *phases)
     assert result(job) == result(plan("TanhNet", *phases, whole=True))
     assert run_on_hosts(replace(job.without_data(), workloads=job.workloads), 1)[0] is not None
-
-
-def test_what_an_earlier_phase_trains_is_no_constant() -> None:
-    job = plan("TanhNet", FREE, FROZEN)
-    assert job.workloads[1].initial.carried == {"second.weight", "second.bias"}
-    assert not job.workloads[1].initial.constant_slots
-    assert plan("TanhNet", FROZEN, FREE).workloads[0].initial.constant_slots
 
 
 def test_constants_begin_with_the_weights_of_a_start(tmp_path: Path) -> None:

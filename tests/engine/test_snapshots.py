@@ -259,7 +259,7 @@ def test_the_first_snapshot_of_a_run_that_goes_on_writes_only_what_changed_since
     store = CountingStore(tmp_path)
     after = snapshot_of(scheduler, store)
     changed = {entry.stored.place for entry in after.clients if entry.client in (4, 1)}
-    server = {after.server.latest.stored.place, *(stored.place for stored in after.server.models)}
+    server = {stored.place for stored in after.server.states}
     assert len(after.clients) == 6
     assert sorted(store.written) == sorted(changed | server)
 

@@ -391,10 +391,10 @@ def test_frozen_parameters_are_constants_and_not_trained() -> None:
     assert torch.equal(model.state_dict()["conv1.weight"], frozen)
 
 
-def test_frozen_parameters_that_an_earlier_phase_changes_are_carried_along() -> None:
+def test_frozen_parameters_that_are_no_constants_are_carried_along() -> None:
     plain = LeNet5()
     plain.conv1.requires_grad_(False)
-    model = FlatModel(plain, CPU, carried=("conv1.weight", "conv1.bias"))
+    model = FlatModel(plain, CPU, constants=())
     assert model.num_params == 62_006 - 456
     assert model.num_buffer_values == 456
     model.load(torch.zeros_like(model.vector))

@@ -29,7 +29,7 @@ from rayfl.engine.events import Event, HostRestarted, RoundDone, RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import LostError, ResourceError
-from rayfl.models.tensors import SentModel, copied, joined, split
+from rayfl.models.tensors import SentModel, constants_of, copied, joined, split
 
 ASKS_EVERY_S = 5.0
 """How often to ask Ray which actors it has restarted."""
@@ -311,4 +311,5 @@ class _WithHead(RayBackend):
 def _copied(model: SentModel) -> SentModel:
     """A model of its own memory: Ray returns views of shared memory, which ends with the actors."""
     vector, discrete = split(model)
-    return joined(np.array(vector), copied(discrete))
+    constants = constants_of(model)
+    return joined(np.array(vector), copied(discrete), None if constants is None else np.array(constants))

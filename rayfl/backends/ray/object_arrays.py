@@ -28,6 +28,20 @@ class ObjectArray(np.ndarray):
         return ray.get, (self.reference,)
 
 
+class PassedArray(ObjectArray):
+    """An object of the store that also the processes which receive it pass on as a reference."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return super().__reduce_ex__(protocol) if self.reference is None else (mapped, (self.reference,))
+
+
+def mapped(reference: ray.ObjectRef[np.ndarray]) -> PassedArray:
+    """The array of an object, whose memory every process of a node maps."""
+    array: PassedArray = ray.get(reference).view(PassedArray)
+    array.reference = reference
+    return array
+
+
 class ObjectArrays:
     """Moves arrays into the object store; the driver then maps the object as hosts do, instead of its own copy."""
 

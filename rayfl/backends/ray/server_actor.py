@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from rayfl.backends.ray.failures import DeadlyClients, Started
+from rayfl.backends.ray.object_arrays import mapped
 from rayfl.engine.server import Server
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ServerActor:
 
         def make() -> Server:
             code.make_importable()
-            return Server(run)
+            return Server(run, lambda constants: mapped(ray.put(constants)))
 
         self._given, self._deadly = (code, whole), DeadlyClients()
         self._server = Started("the server", make)

@@ -93,7 +93,7 @@ class LastSnapshots:
         if not self._snapshots or self.store is None:
             return None
         snapshot = self._snapshots[-1]
-        return snapshot.index.round, stored_model(self.store, snapshot.server.latest.stored)
+        return snapshot.index.round, stored_model(self.store, snapshot.server.latest)
 
 
 class RaySession:

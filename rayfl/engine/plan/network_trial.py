@@ -16,6 +16,7 @@ from rayfl.data.checks import CHANNELS, how_to_make_images
 from rayfl.data.store import ShardStore
 from rayfl.data.tensors import Input
 from rayfl.engine.initial_model import build_network
+from rayfl.engine.plan.fixed_part import Trainings, fixed_part
 from rayfl.engine.plan.network_outputs import (
     TaskError,
     TriedBatch,
@@ -56,6 +57,7 @@ def build_checked(
     store: ShardStore,
     build_task: Callable[[], Task],
     key: str = "model",
+    trainings: Trainings = ("all",),
 ) -> tuple[FlatModel, frozenset[str]]:
     """Builds a phase's flat initial model on the CPU, and tries it and the task on two samples.
 
@@ -68,18 +70,19 @@ def build_checked(
         store: Its data.
         build_task: Builds its task.
         key: The key that names its network.
+        trainings: As for `fixed_part`.
 
     Returns:
-        The model, and the names of the integer and boolean buffers that neither the network nor the task moves, such as
-        masks, so that they are in no message.
+        The model, and names of what is in no message: integer and boolean buffers that nothing moves, such as masks,
+        and frozen parameters in the vector.
 
     Raises:
-        ScenarioError: The network does not accept the data's inputs, its output does not fit the task, the network or
-            the task changes a constant, or an attribute of either keeps state from batch to batch.
+        ScenarioError: The network does not accept the inputs, its output does not fit the task, one of them changes a
+            constant, or keeps state from batch to batch in an attribute.
     """
 
     def trial(channels_last: bool) -> _Trial:
-        return _Trial(scenario, phase, store, build_task(), key, channels_last)
+        return _Trial((scenario, phase, store, build_task()), key, trainings, channels_last)
 
     # on an H200, ResNet-18 in float32 took 1.25 times as long channels-last, LeNet-5 1.04 to 1.13 times
     tried = trial(channels_last=not scenario.resources.uses_cuda)
@@ -104,10 +107,10 @@ class _Trial:
     """
 
     def __init__(
-        self, scenario: Scenario, phase: Phase, store: ShardStore, task: Task, key: str, channels_last: bool
+        self, tried: tuple[Scenario, Phase, ShardStore, Task], key: str, trainings: Trainings, channels_last: bool
     ) -> None:
+        self._scenario, self._phase, self._store, self._task = scenario, phase, store, task = tried
         network = scenario.model_of(phase)
-        self._scenario, self._phase, self._store, self._task = scenario, phase, store, task
         self._as_images = "" if store.collate else how_to_make_images(store.train.x)
         self._num_outputs = task.num_outputs(store.train.y, store.num_classes)
         try:
@@ -118,7 +121,8 @@ class _Trial:
             task.check_network(built)
         except ScenarioError as error:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
-        self.model = FlatModel(built, torch.device("cpu"), channels_last)
+        self._fixed = fixed_part(built, trainings)
+        self.model = FlatModel(built, torch.device("cpu"), channels_last, self._fixed.constants)
         self._buffers = frozenset(name for name, _ in built.named_buffers(remove_duplicate=False))
         self._constants = self.model.constants.digests()
         self._infinite = {name: built.get_buffer(name).nan_to_num() for name in self.model.constant_names}  # copies
@@ -182,7 +186,7 @@ class _Trial:
             raise ScenarioError(self._keeps_state(stateful[0]))
 
     def frozen(self) -> frozenset[str]:
-        """Names the integer and boolean buffers that nothing moves.
+        """Names the integer and boolean buffers that nothing moves, and frozen parameters in the vector.
 
         Modules that follow others (`Network.copies`) are moved by their task. Whatever else moves, constants included,
         shows in a step of training and an evaluation with other values of the trained parameters.
@@ -190,7 +194,7 @@ class _Trial:
         model, copies = self.model, getattr(self.model.module, "copies", {})
         discrete = [name for name in model.discrete_names if not followed(name, copies)]
         if not model.constants.slots and not discrete:
-            return frozenset()
+            return self._fixed.in_vector
         flags = model.discrete()
         try:
             with generators_restored(), model.elsewhere(model.params + SHIFT):
@@ -198,11 +202,11 @@ class _Trial:
                 self._evaluate(0)
                 flags_after = model.discrete()
         except (RayflError, TaskError):  # left to the run, as in `begin`; none is known to be frozen
-            return frozenset()
+            return self._fixed.in_vector
         finally:
             model.zero_gradient()
             model.module.eval()
-        return frozenset(name for name in discrete if torch.equal(flags[name], flags_after[name]))
+        return self._fixed.in_vector.union(name for name in discrete if torch.equal(flags[name], flags_after[name]))
 
     def check_constants(self) -> None:
         """Checks that no batch has changed a constant, not even by a way that PyTorch does not count (`.data`).
@@ -304,7 +308,7 @@ class _Trial:
 
     def _train(self, number: int) -> list[torch.Tensor]:
         views, y = self._training_batch(number)
-        module, task, where = self.model.module.train(), self._task, f"{self._where}, in training mode"
+        module, task, where = self._fixed.training(self.model.module), self._task, f"{self._where}, in training mode"
         self.model.zero_gradient()
         if self._own_objective and self._task_works:
             client = self._client()

@@ -9,14 +9,12 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.headline import Headline, comparable_phases, headline_of, metrics_key
 from rayfl.engine.plan.phase_plan import PhasePlan, has_fresh_head
-from rayfl.engine.plan.workload import Handover, InitialModel, Workload
+from rayfl.engine.plan.workload import Handover, InitialModel, Workload, late_constants
 from rayfl.errors import ScenarioError
-from rayfl.models.tensors import Discrete, listed
+from rayfl.models.tensors import WholeModel, listed
 from rayfl.privacy.clients.mechanism import ClientAccounting
 
 if TYPE_CHECKING:
@@ -123,11 +121,17 @@ class RunPlan:
 
     @cached_property
     def constants(self) -> list[str]:
-        """The digest of each phase's constants; empty for a network without."""
+        """The digest of each phase's constants; empty for one without, or where they are known only in the run."""
         return [
             hashlib.sha256(model.constants.data).hexdigest() if len(model.constants) else ""
             for model in self.initial_models
         ]
+
+    @cached_property
+    def late_constants(self) -> Sequence[frozenset[str]]:
+        """Names of each phase's constants that are known only when it begins; see `late_constants`."""
+        fresh_heads = [has_fresh_head(self.scenario, number) for number in range(len(self.phases))]
+        return late_constants(self.initial_models, fresh_heads)
 
     @property
     def initial_models(self) -> Sequence[InitialModel]:
@@ -146,24 +150,25 @@ class RunPlan:
                     by_phase[self.scenario.phases[number].name] = handover
         return by_phase
 
-    def taken_over(
-        self, vector: np.ndarray, discrete: Discrete, before: int, phase: int
-    ) -> tuple[np.ndarray, Discrete]:
+    def taken_over(self, model: WholeModel, before: int, phase: int) -> WholeModel:
         """Passes a model from phase to phase; see `InitialModel.take`.
 
         Args:
-            vector: float32 [length of the earlier phase's model].
-            discrete: Its integer and boolean buffers.
+            model: The earlier phase's model.
             before: The earlier phase.
             phase: The phase that begins with the model.
+
+        Returns:
+            Its model, with constants if some are `late_constants`.
         """
         for number in range(before + 1, phase + 1):
             own, others = self.initial_models[number], self.initial_models[number - 1]
             fresh_head = has_fresh_head(self.scenario, number)
             if own is not others or fresh_head:
-                vector = own.take(vector, others, fresh_head)
-                discrete = own.take_discrete(discrete, fresh_head)
-        return vector, discrete
+                taken = model.vector, others, fresh_head, model.constants
+                constants = own.take_constants(*taken) if self.late_constants[number] else None
+                model = WholeModel(own.take(*taken), own.take_discrete(model.discrete, fresh_head), constants)
+        return model
 
     @cached_property
     def headlines(self) -> dict[str, Headline]:

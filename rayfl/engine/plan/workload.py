@@ -47,14 +47,13 @@ class InitialModel:
         layout: The position of each tensor in the vector.
         head: Name of the feature layer; empty if the network declares none.
         copies: Modules that are copies of others (`Network.copies`).
-        frozen: Names of the integer and boolean buffers, and of carried parameters, that neither training nor the code
-            of the network or the task changes.
+        frozen: Names of the integer and boolean buffers, and of frozen parameters in the vector, that neither training
+            nor the code of the network or the task changes.
         channels_last: Whether 4-D tensors are stored channels-last; False for code that needs contiguous weights.
         discrete: The integer and boolean buffers, which are not part of the vector.
-        constants: The memory of the constants (`Constants.memory`), which no message holds. Empty where nothing reads
-            them (`RunPlan.without_data`).
+        constants: The memory of the constants (`Constants.memory`), which no message holds. Where an earlier phase
+            changes them (`late`), only initial values; empty where nothing reads them.
         constant_slots: Their places.
-        carried: Names of frozen parameters that are part of the vector, since an earlier phase may change them.
     """
 
     vector: np.ndarray
@@ -66,7 +65,6 @@ class InitialModel:
     discrete: Discrete = field(default_factory=dict)
     constants: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     constant_slots: Sequence[Slot] = ()
-    carried: frozenset[str] = frozenset()
 
     @property
     def num_params(self) -> int:
@@ -96,25 +94,42 @@ class InitialModel:
         unused += tuple(name for name in other.discrete if name not in used)
         return Handover(taken, tuple(name for name, source in own.items() if not source), unused)
 
-    def take(self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False) -> np.ndarray:
+    def take(
+        self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False, constants: np.ndarray | None = None
+    ) -> np.ndarray:
         """Takes over the weights of another model; see `handover`. A copy's missing tensors equal its original's.
 
         Args:
             vector: float32 [length of the other model], its values.
             other: The other model.
             fresh_head: Whether the feature layer stays as initialised.
+            constants: The memory of the other model's constants; by default that of `other`.
 
         Returns:
             float32 [length of this model].
         """
-        theirs, sources, taken = other._arrays(vector), self.sources(other, fresh_head), np.array(self.vector)
+        taken = np.array(self.vector)
+        theirs, sources = other._arrays(vector, constants), self.sources(other, fresh_head)
         for slot in self.layout:
             if slot.name in sources:
                 slot.array(taken)[...] = theirs[sources[slot.name]]
-        own = self._arrays(taken)
-        for slot in self.layout:
-            if slot.name not in sources and (original := followed(slot.name, self.copies)):
+        missing = {slot: followed(slot.name, self.copies) for slot in self.layout if slot.name not in sources}
+        if copies := {slot: original for slot, original in missing.items() if original}:
+            own = self._arrays(taken, self.take_constants(vector, other, fresh_head, constants))
+            for slot, original in copies.items():
                 slot.array(taken)[...] = own[original]
+        return taken
+
+    def take_constants(
+        self, vector: np.ndarray, other: InitialModel, fresh_head: bool = False, constants: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Returns the memory of this model's constants with the weights of another model; arguments as for `take`."""
+        theirs, sources = other._arrays(vector, constants), self.sources(other, fresh_head)
+        length = self.constant_slots[-1].end if self.constant_slots else 0
+        taken = np.array(self.constants) if len(self.constants) else np.zeros(length, np.float32)
+        for slot in self.constant_slots:
+            if sources.get(slot.name) in theirs:
+                slot.write(taken, theirs[sources[slot.name]])
         return taken
 
     def sources(self, other: InitialModel, fresh_head: bool = False) -> Mapping[str, str]:
@@ -123,10 +138,11 @@ class InitialModel:
         own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in (*self.layout, *self.constant_slots)}
         return {name: source for name, source in own.items() if source}
 
-    def _arrays(self, vector: np.ndarray) -> dict[str, np.ndarray]:
+    def _arrays(self, vector: np.ndarray, constants: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """The tensors of a model with this layout, by any of their names; constants only where they are known."""
-        known = self.constant_slots if len(self.constants) else ()
-        parts: list[tuple[Sequence[Slot], np.ndarray]] = [(self.layout, vector), (known, self.constants)]
+        beside = self.constants if constants is None else constants
+        known = self.constant_slots if len(beside) else ()
+        parts: list[tuple[Sequence[Slot], np.ndarray]] = [(self.layout, vector), (known, beside)]
         return {name: slot.array(memory) for slots, memory in parts for slot in slots for name in slot.names}
 
     def move_constants(self, move: Callable[[np.ndarray], np.ndarray]) -> None:
@@ -156,6 +172,22 @@ class InitialModel:
         if fresh_head and self.head and all(name.startswith(f"{self.head}.") for name in slot.names):
             return ""
         return next((name for name in slot.names if shapes.get(name) == tuple(slot.shape)), "")
+
+
+def late_constants(models: Sequence[InitialModel], fresh_heads: Sequence[bool]) -> list[frozenset[str]]:
+    """Names the constants of each phase that are known only when it begins, since an earlier phase changes them.
+
+    Args:
+        models: The initial model of each phase.
+        fresh_heads: Whether each phase begins with a fresh feature layer.
+    """
+    late: list[frozenset[str]] = [frozenset()]
+    for before, own, fresh_head in zip(models, models[1:], fresh_heads[1:], strict=False):
+        changing = {name for slot in before.layout for name in slot.names}
+        changing |= {name for slot in before.constant_slots if slot.name in late[-1] for name in slot.names}
+        sources = own.sources(before, fresh_head)
+        late.append(frozenset(slot.name for slot in own.constant_slots if sources.get(slot.name) in changing))
+    return late
 
 
 def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:

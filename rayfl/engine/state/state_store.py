@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,6 +22,9 @@ from rayfl.errors import RayflError, ResourceError
 from rayfl.files import atomic_write, inside, reading
 from rayfl.local.state import Scope
 from rayfl.remote_folder import RemoteFolder
+
+CONSTANTS = "constants"
+"""Name of the array that holds a phase's constants."""
 
 
 class DamagedStateError(RayflError):
@@ -241,6 +245,38 @@ class RemoteStore(StateStore):
         if content is None:
             raise DamagedStateError(f"the state {self.name(place)} is missing; was the snapshot moved without it?")
         return content
+
+
+class StoredConstants:
+    """The constants of the latest phases in a store, each written and read once.
+
+    Args:
+        share: Puts what was read where other processes can read it; returns it as an equal array.
+    """
+
+    def __init__(self, share: Callable[[np.ndarray], np.ndarray] = lambda constants: constants) -> None:
+        self._share = share
+        self._latest: deque[tuple[np.ndarray, Stored]] = deque(maxlen=2)  # a snapshot may have models of two phases
+
+    def write(self, store: StateStore, constants: np.ndarray | None) -> Stored | None:
+        """Returns where constants are; writes them if necessary."""
+        if constants is None:
+            return None
+        for array, stored in self._latest:
+            if array.ctypes.data == constants.ctypes.data:
+                return stored
+        self._latest.append((constants, store.write({CONSTANTS: constants})))
+        return self._latest[-1][1]
+
+    def read(self, store: StateStore, stored: Stored | None) -> np.ndarray | None:
+        """Returns constants that were written, shared with the hosts."""
+        if stored is None:
+            return None
+        for array, place in self._latest:
+            if place == stored:
+                return array
+        self._latest.append((self._share(store.read(stored)[CONSTANTS]), stored))
+        return self._latest[-1][0]
 
 
 T = TypeVar("T")

@@ -16,6 +16,7 @@ from rayfl.engine.plan.workload import Workload
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 from rayfl.models.flat import FlatModel
+from rayfl.models.tensors import WholeModel
 from rayfl.runs.environment import changed_code
 from rayfl.runs.initial_weights import first_model, given, start_from
 from rayfl.runs.preparation import prepare
@@ -65,7 +66,7 @@ class OpenedRun:
     def received(self, round: int) -> np.ndarray:
         """Returns the model that a round starts from, float32: the previous round's, converted by `taken_over`."""
         phases = self.folder.phase_of_model(round - 1), self.folder.phase_of_model(round)
-        return self.plan.taken_over(self.vector(round - 1), {}, *phases)[0]
+        return self.plan.taken_over(WholeModel(self.vector(round - 1), {}), *phases).vector
 
 
 @cache
