@@ -25,6 +25,7 @@ from rayfl.errors import RayflError
 from rayfl.local.client_state import as_arrays
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
+from rayfl.local.training_plan import select
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.clients.mechanism import hide_answer
 
@@ -70,6 +71,8 @@ class AnswersOfHost:
         self._reduction = Reduction(fraction_bits, exchange.each, isinstance(plan.phase, AsynchronousPhase), memory)
         self._report = ReportBuilder()
         self.clients: set[int] = set()
+        selection = select([plan.phase.train], model.module) if plan.transforms else None
+        self._parts = model.parts_of(selection.tensors if selection else None)
         self._steps = self._of_cohort() if exchange.at == "cohort" else [self._reduce, self._charge]
 
     def _of_cohort(self) -> list[Step]:
@@ -120,7 +123,7 @@ class AnswersOfHost:
         answer.diagnostics[MORE_IF_SUMMED] = self._send[0].new_full((1,), more, dtype=torch.float64)
 
     def _transform(self, client: ClientContext, answer: Answer) -> None:
-        self._saved = apply_transforms(self._plan, client, answer)
+        self._saved = apply_transforms(self._plan, client, answer, self._parts)
 
     def _hide(self, client: ClientContext, answer: Answer) -> None:
         hiding = self._plan.hiding
@@ -243,17 +246,38 @@ def add_diagnostics(
     answer.diagnostics |= plan.diagnostics.diagnose(client.num_params, change)
 
 
-def apply_transforms(plan: PhasePlan, client: ClientContext, answer: Answer) -> tuple[int, int]:
-    """Applies the phase's transforms to an answer, in place; returns the values and bits that they save."""
+def apply_transforms(plan: PhasePlan, client: ClientContext, answer: Answer, parts: Sequence[slice]) -> tuple[int, int]:
+    """Applies the phase's transforms to an answer, in place.
+
+    Args:
+        plan: The phase.
+        client: The client.
+        answer: Its answer.
+        parts: The parts of a vector that the phase trains, all that transforms see: the numbers that they draw do not
+            depend on what else a vector holds.
+
+    Returns:
+        The values and bits that the transforms save.
+    """
     saved_values = saved_bits = 0
     for name in plan.sent_vectors if plan.transforms else ():
         vectors = answer.values if name in answer.values else answer.sums
         if name not in vectors:
             continue
-        whole = message = Encoded(vectors[name][: client.num_params], client.num_values)
+        whole = message = Encoded(torch.cat([vectors[name][part] for part in parts]), client.num_values)
         for transform in plan.transforms:
             message = transform.transform(client, name, message)
-        vectors[name] = torch.cat([message.values, vectors[name][client.num_params :]])
+        vectors[name] = _with_parts(vectors[name], parts, message.values)
         saved_values += whole.count - message.count
         saved_bits += whole.bits - message.bits
     return saved_values, saved_bits
+
+
+def _with_parts(vector: torch.Tensor, parts: Sequence[slice], values: torch.Tensor) -> torch.Tensor:
+    """A vector whose parts have other values, one part after the other."""
+    pieces, position = [], 0
+    for part in parts[:-1]:
+        length = part.stop - part.start
+        pieces += [vector[position : part.start], values[:length]]
+        values, position = values[length:], part.stop
+    return torch.cat([*pieces, vector[position : parts[-1].start], values, vector[parts[-1].stop :]])

@@ -20,7 +20,7 @@ from rayfl.engine.plan.phase_plan import has_fresh_head
 from rayfl.engine.plan.workload import InitialModel, Workload, late_constants
 from rayfl.errors import ScenarioError
 from rayfl.local.client_state import on_device
-from rayfl.models.constants import as_tensor
+from rayfl.models.constants import as_tensor, as_view
 from rayfl.models.construction import build_module
 from rayfl.models.fast_kernels import use_fast_kernels
 from rayfl.models.flat import FlatModel
@@ -85,7 +85,7 @@ def load_initial(model: FlatModel, initial: InitialModel, discrete: Discrete | N
     """Loads an initial model, which trials of the network may have changed; `discrete` replaces its own buffers."""
     values = initial.discrete if discrete is None else discrete
     if len(initial.constants):
-        model.constants.hold(torch.from_numpy(initial.constants))
+        model.constants.hold(as_view(initial.constants))
     model.load(torch.from_numpy(np.array(initial.vector)), on_device(values, torch.device("cpu")))
 
 

@@ -89,10 +89,14 @@ def changes_constant(name: str) -> str:
     )
 
 
+def as_view(memory: np.ndarray) -> torch.Tensor:
+    """The memory of constants as a tensor, which nothing may write to."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        return torch.from_numpy(memory)
+
+
 def as_tensor(memory: np.ndarray) -> torch.Tensor:
     """The memory of constants as a tensor: what cannot be written to is shared between processes and not copied."""
     shared = not memory.flags.writeable and memory.ctypes.data % (ALIGNMENT * memory.itemsize) == 0
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
-        tensor = torch.from_numpy(memory)
-    return tensor if shared else tensor.clone()
+    return as_view(memory) if shared else as_view(memory).clone()

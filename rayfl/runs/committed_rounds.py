@@ -85,11 +85,12 @@ class CommittedModels:
         import torch
 
         from rayfl.local.client_state import on_device
+        from rayfl.models.constants import as_view
 
         vector, discrete = split(committed)
         model, workload = self._of_round(round)
         constants = constants_of(committed)
-        model.constants.hold(torch.from_numpy(workload.initial.constants if constants is None else constants))
+        model.constants.hold(as_view(workload.initial.constants if constants is None else constants))
         model.load(torch.from_numpy(np.asarray(vector)), on_device(discrete, torch.device("cpu")))
         return model.state_dict()
 

@@ -131,6 +131,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "fedadam": {"algorithm": "fedadam"},
     "clipped": {"local": LOCAL | {"clip_norm": 0.1, "momentum": 0.9, "weight_decay": 0.01}},
     "top_k": {"transforms": [{"name": "top_k", "share": 0.2}]},
+    "quantize": {"transforms": [{"name": "quantize", "bits": 4}]},
     "dp": {"algorithm": {"name": "fedavg", "weighting": "uniform"}, "cohort": {"bernoulli": 0.5}, "dp": DP},
     "sample_dp": {"local": LOCAL | {"dp": {"noise_multiplier": 0.5, "max_grad_norm": 0.5}}},
     "moon": {"algorithm": "moon"},

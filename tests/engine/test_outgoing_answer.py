@@ -104,10 +104,13 @@ class First:
 def test_transforms_leave_buffers_alone_and_save_what_is_not_sent() -> None:
     made: Any = SimpleNamespace(transforms=[First()], sent_vectors=("delta", "control", "missing"))
     answer = Answer(delta=torch.arange(1.0, 7.0), sums={"control": torch.arange(1.0, 5.0), "loss": torch.ones(1)})
-    saved = apply_transforms(made, CLIENT, answer)
+    saved = apply_transforms(made, CLIENT, answer, [slice(0, CLIENT.num_params)])
     assert answer.values["delta"].tolist() == [1.0, 0.0, 0.0, 0.0, 5.0, 6.0]
     assert answer.sums["control"].tolist() == [1.0, 0.0, 0.0, 0.0]
     assert answer.sums["loss"].tolist() == [1.0]
     assert saved == (2 * (3 - 1), 2 * (3 * 32 - (16 + 5)))
+    answer = Answer(delta=torch.arange(1.0, 7.0))
+    apply_transforms(made, CLIENT, answer, [slice(1, 2), slice(3, 5)])
+    assert answer.values["delta"].tolist() == [1.0, 2.0, 3.0, 0.0, 0.0, 6.0]
     made.transforms = []
-    assert apply_transforms(made, CLIENT, answer) == (0, 0)
+    assert apply_transforms(made, CLIENT, answer, [slice(0, CLIENT.num_params)]) == (0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -250,7 +251,12 @@ def test_workloads_share_what_of_a_gpus_memory_may_hold_samples(monkeypatch: pyt
     job, _ = made([PRETRAIN, FINETUNE, {**FINETUNE, "name": "longer"}])
     monkeypatch.setattr("rayfl.engine.resident.BatchSource", recorded)
     Host(0, job)
-    assert given == [job.scenario.resources.device_cache_bytes // 2] * 2
+    cache_bytes = job.scenario.resources.device_cache_bytes
+    assert given == [cache_bytes], "the same samples once"
+    given.clear()
+    first, *others = job.workloads
+    Host(0, replace(job, workloads=[replace(first, store=replace(first.store)), *others]))
+    assert given == [cache_bytes // 2] * 2
 
 
 @pytest.mark.parametrize(

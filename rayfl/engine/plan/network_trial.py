@@ -73,12 +73,11 @@ def build_checked(
         trainings: As for `fixed_part`.
 
     Returns:
-        The model, and names of what is in no message: integer and boolean buffers that nothing moves, such as masks,
-        and frozen parameters in the vector.
+        The model, and the names of what is in no message: buffers that nothing moves, and frozen parameters.
 
     Raises:
-        ScenarioError: The network does not accept the inputs, its output does not fit the task, one of them changes a
-            constant, or keeps state from batch to batch in an attribute.
+        ScenarioError: The network does not accept the inputs, or its output does not fit the task; or one of them
+            changes a constant, or keeps state from batch to batch in an attribute.
     """
 
     def trial(channels_last: bool) -> _Trial:
