@@ -7,7 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from rayfl.backends.ray.private import (
     find_bootstrap_address,
     find_gcs_addresses,
     init_grpc_channel,
+    without_api_server,
 )
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import hangup_blocked, sigterm_handler_kept
@@ -137,13 +138,18 @@ def _started(**options: Any) -> Any:
     """Starts Ray on this machine; tries again if that takes longer than Ray waits, as on a busy machine."""
     for number in range(2, START_TRIES + 1):
         try:
-            return ray.init(address="local", **options)
+            return _init_local(**options)
         except Exception as error:  # Ray raises a plain Exception
             if "timed out" not in str(error):
                 raise
             warning = "Ray did not start in time, as on a busy machine; trying again"
             print(f"warning: {warning} ({number} of {START_TRIES})", file=sys.stderr)
-    return ray.init(address="local", **options)
+    return _init_local(**options)
+
+
+def _init_local(**options: Any) -> Any:
+    with nullcontext() if options["include_dashboard"] else without_api_server():
+        return ray.init(address="local", **options)
 
 
 def check_dashboard(dashboard: bool) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import ray._private.worker as worker
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private.grpc_utils import init_grpc_channel
+from ray._private.node import Node
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 from ray._private.services import find_bootstrap_address, find_gcs_addresses
 from ray._private.state import actors, available_resources_per_node
@@ -28,6 +30,7 @@ __all__ = [
     "restarts",
     "started_cluster",
     "temporary_folder",
+    "without_api_server",
 ]
 
 CLUSTER_ID = "/ray.rpc.NodeInfoGcsService/GetClusterId"
@@ -51,6 +54,22 @@ def started_cluster() -> bool:
     """Whether this program started the cluster that it is connected to."""
     node: Any = worker._global_node
     return node is not None and bool(node.is_head())
+
+
+@contextmanager
+def without_api_server() -> Iterator[None]:
+    """Makes `ray.init` start no API server for the duration of the block.
+
+    Without the dashboard this process only reports usage statistics to Ray's authors, and yet `ray.init` waits until
+    it runs.
+    """
+    node: Any = Node
+    start = node.start_api_server
+    node.start_api_server = lambda node, **options: None
+    try:
+        yield
+    finally:
+        node.start_api_server = start
 
 
 def temporary_folder() -> Path:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rayfl.backends.ray.kept_cluster import KeptCluster
+from rayfl.backends.ray.private import without_api_server
 from rayfl.runs.session import Session
 from tests.backends.ray.addresses import loopback
 from tests.object_store import CREDENTIALS
@@ -20,15 +21,16 @@ def ray_cluster() -> Iterator[None]:
     import ray
 
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0"} | CREDENTIALS  # hosts look for them where they write to a URI
-    ray.init(
-        address="local",
-        num_cpus=3,
-        num_gpus=1,
-        include_dashboard=False,
-        object_store_memory=100 * 2**20,
-        _node_ip_address=loopback(2),  # 127.0.0.1 itself would be replaced by the machine's address
-        log_to_driver=False,
-    )
+    with without_api_server():
+        ray.init(
+            address="local",
+            num_cpus=3,
+            num_gpus=1,
+            include_dashboard=False,
+            object_store_memory=100 * 2**20,
+            _node_ip_address=loopback(2),  # 127.0.0.1 itself would be replaced by the machine's address
+            log_to_driver=False,
+        )
     yield
     ray.shutdown()
 

@@ -9,10 +9,13 @@ from concurrent import futures
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 import ray
+from ray._private import worker as ray_worker
+from ray._private.node import Node
 
 from rayfl.backends.ray import connection
 from rayfl.backends.ray.connection import attached
@@ -136,6 +139,23 @@ def test_ray_that_takes_too_long_to_start_is_started_again_twice(
     assert capsys.readouterr().err.splitlines() == [f"{said} (2 of 3)", f"{said} (3 of 3)"]
 
 
+@pytest.mark.parametrize("dashboard", [True, False])
+def test_ray_starts_its_api_server_only_for_the_dashboard(dashboard: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, starts_it = Node.start_api_server, list[bool]()
+
+    def start(**_: object) -> SimpleNamespace:
+        starts_it.append(Node.start_api_server is whole)
+        return SimpleNamespace(dashboard_url="127.0.0.1:8265")
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", start)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    with attached(None, dashboard=dashboard):
+        assert Node.start_api_server is whole
+    assert starts_it == [dashboard]
+
+
 def test_text_that_is_no_address_is_said_to_be_none() -> None:
     assert "'nonsense' is not the address of a Ray cluster: write host:port" in error_at("nonsense")
 
@@ -211,3 +231,14 @@ def test_a_cluster_that_a_program_starts_requires_its_token() -> None:
         with pytest.raises(grpc.RpcError) as refused:
             ask(b"", timeout=10)
     assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_works_without_its_api_server() -> None:
+    node: Any = ray_worker._global_node
+    processes = node.all_processes
+    assert "dashboard" not in processes
+    assert {"gcs_server", "raylet"} <= set(processes)
+    assert ray.get(ray.remote(num_cpus=0)(lambda: 1).remote()) == 1
