@@ -16,6 +16,7 @@ from rich.console import Console
 from rayfl.config.loader import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.data.files import cache_folder, data_folder
+from rayfl.engine.memory import collection_paused
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
@@ -147,10 +148,11 @@ class Session:
         self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None, prepared: Prepared | None = None
     ) -> Result:
         cluster = self._cluster()
-        if cluster and loaded.start is None:  # a start that must run first may wait for other programs
-            cluster.connect_early(options.address, loaded)
-        # loading PyTorch takes about as long as Ray takes to start in the meantime
-        from rayfl.runs.launch import Launch, launch_run
+        with collection_paused():
+            if cluster and loaded.start is None:  # a start that must run first may wait for other programs
+                cluster.connect_early(options.address, loaded)
+            # loading PyTorch takes about as long as Ray takes to start in the meantime
+            from rayfl.runs.launch import Launch, launch_run
 
         data, starts = data_folder(options.data_dir).absolute(), options.starts or cache_folder() / "starts"
         callbacks = tuple(options.callbacks) if isinstance(options.callbacks, list | tuple) else options.callbacks

@@ -1,13 +1,14 @@
-"""A process that trains keeps the memory that it frees."""
+"""A process that trains keeps the memory that it frees; the garbage collector pauses during imports."""
 
 import ctypes
+import gc
 import platform
 import subprocess
 import sys
 
 import pytest
 
-from rayfl.engine.memory import keep_freed_memory
+from rayfl.engine.memory import collection_paused, keep_freed_memory
 
 STEPS = """
 import ctypes, resource
@@ -50,3 +51,24 @@ def test_another_system_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(ctypes, "CDLL", lambda name: pytest.fail("its C library was asked for"))
     keep_freed_memory()
+
+
+def test_the_garbage_collector_pauses_and_goes_on_even_after_an_error() -> None:
+    @collection_paused()
+    def fail_to_import() -> None:
+        assert not gc.isenabled()
+        raise ImportError
+
+    with pytest.raises(ImportError):
+        fail_to_import()
+    assert gc.isenabled()
+
+
+def test_a_garbage_collector_that_the_program_has_turned_off_stays_off() -> None:
+    gc.disable()
+    try:
+        with collection_paused():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -44,11 +44,12 @@ class Actors:
 
     def __init__(self, scenario: Scenario, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
         name = f"rayfl-server-{uuid.uuid4().hex}"
-        self.server = ActorWorker(_beside_driver(ServerActor, name=name).remote(), "the server", ServerActor)
+        # first, since they import the most: they get the processes that Ray has already started
         self.hosts = [
             ActorWorker(_host_options(scenario, place).remote(index, name), f"worker {index}", HostActor)
             for index, place in enumerate(places)
         ]
+        self.server = ActorWorker(_beside_driver(ServerActor, name=name).remote(), "the server", ServerActor)
         self.groups = {place.placement_group for place in places}
         self._backend = RayBackend(self.hosts, self.server, nodes_of(places))
         scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(name)).remote()

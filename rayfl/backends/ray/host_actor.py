@@ -14,7 +14,7 @@ from ray.exceptions import RayError
 
 from rayfl.backends.ray.failures import SEEN, Started, verdict
 from rayfl.engine.exact_sum import SumMemory
-from rayfl.engine.memory import keep_freed_memory
+from rayfl.engine.memory import collection_paused, keep_freed_memory
 from rayfl.errors import LostError, ResourceError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class HostActor:
             with suppress(RayError, LostError):  # if the server died too, the next call reports it
                 ray.get(self._keeper().died.remote(index))
         else:
-            with suppress(Exception):  # `open` reports it
+            with suppress(Exception), collection_paused():  # `open` reports it
                 importlib.import_module("rayfl.engine.host")  # PyTorch, while the run may still be prepared
 
     def watch(self) -> None:

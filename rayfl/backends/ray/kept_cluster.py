@@ -48,9 +48,16 @@ class EarlyConnection:
 
     def __init__(self, address: str | None, dashboard: bool, begin: Begin | None = None) -> None:
         self._made: Future[tuple[str | None, RayLog]] = Future()
-        self._over, self._begin = threading.Event(), begin
+        self._imported, self._over, self._begin = threading.Event(), threading.Event(), begin
         self._thread = threading.Thread(target=self._hold, args=(address, dashboard), name="rayfl connection to Ray")
         self._thread.start()
+
+    def wait_for_import(self) -> None:
+        """Waits until Ray is imported and begins to start, or has failed to.
+
+        Threads import in turns: importing PyTorch meanwhile would only make Ray, which takes longer, start later.
+        """
+        self._imported.wait()
 
     def wait(self) -> tuple[str | None, RayLog]:
         """Waits for the connection.
@@ -84,16 +91,18 @@ class EarlyConnection:
             self._over.set()
 
     def _hold(self, address: str | None, dashboard: bool) -> None:
-        # imported in this thread, since Ray takes as long to load as PyTorch, which the main thread loads
         try:
             from rayfl.backends.ray.connection import connect
             from rayfl.backends.ray.log import RayLog, ray_text_in
 
+            self._imported.set()
             log = RayLog()
             url = connect(address, dashboard=dashboard)
         except BaseException as error:  # the run reports whatever Ray raises
             self._made.set_exception(error)
             return
+        finally:
+            self._imported.set()
         import ray
 
         with ray_text_in(log), ExitStack() as stack:
@@ -139,6 +148,7 @@ def connecting(address: str | None, dashboard: bool, begin: Begin | None = None)
         yield None
         return
     try:
+        early.wait_for_import()
         yield early
     except BaseException:
         early.give_up()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,37 @@ except ValueError:
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["told", "made", "ended"], "")
+
+
+def test_nothing_is_prepared_while_ray_is_still_being_imported(
+    pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order, prepares = list[str](), threading.Event()
+
+    class SlowModule(types.ModuleType):
+        def __getattr__(self, name: str) -> Any:
+            if name != "connect":
+                raise AttributeError(name)
+            prepares.wait(0.2)
+            order.append("imported")
+            return pretend_ray.connect
+
+    monkeypatch.setitem(sys.modules, "rayfl.backends.ray.connection", SlowModule("connection"))
+    with connecting(None, dashboard=False):
+        order.append("prepares")
+        prepares.set()
+    assert order == ["imported", "prepares"]
+
+
+def test_a_failed_import_of_ray_is_an_error_of_the_connection(
+    pretend_ray: PretendRay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("rayfl.backends.ray.connection.connect")
+    with connecting(None, dashboard=False) as early:
+        assert early is not None
+        with pytest.raises(ImportError):
+            early.wait()
+    assert pretend_ray.asked == []
 
 
 def test_a_connection_that_is_made_is_closed_before_an_error_is_told(
