@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, lru_cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,8 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
         if origin is None:
             continue
         if _is_installed(origin):
-            for distribution in _distributions().get(package, []):
-                digests[package] = f"{distribution} {_version_of_code(distribution)}"
+            for installed in _distributions_of(package):
+                digests[package] = f"{installed} {_version_of_code(installed)}"
         elif not origin.is_file():
             digests[name] = uuid.uuid4().hex
         else:
@@ -134,8 +134,17 @@ _version_of_code = cache(version)
 
 
 @cache
-def _distributions() -> Mapping[str, list[str]]:
-    return packages_distributions()
+def _distributions_of(package: str) -> Sequence[str]:
+    """Names of the distributions that a package was installed with; reads all of them only if their names differ."""
+    try:
+        found = distribution(package)
+    except PackageNotFoundError:
+        return _all_distributions().get(package, [])
+    owns = f"{package}/__init__.py," in (found.read_text("RECORD") or "")
+    return [found.name] if owns else _all_distributions().get(package, [])
+
+
+_all_distributions = cache(packages_distributions)
 
 
 PACKAGES = ("torch", "torchvision", "torchmetrics", "numpy", "ray", "pydantic", "pyarrow")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import packages_distributions
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 import rayfl
 from rayfl.engine.device import platform_facts
 from rayfl.engine.host import Host
+from rayfl.runs import environment
 from rayfl.runs.environment import describe_environment
 from tests.engine.scenes import prepared
 
@@ -39,3 +41,12 @@ def test_on_cuda_its_versions_and_tf32_are_said_as_well() -> None:
     assert facts["cuda"] == torch.version.cuda
     assert facts["cudnn"] == str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
     assert facts["convolution_precision"] in ("tf32", "ieee", "none")
+
+
+def test_a_package_is_found_among_the_distributions_that_provide_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    provided = packages_distributions()
+    for package in ("numpy", "pydantic", "PIL", "yaml", "absent_package"):  # Pillow and PyYAML are named otherwise
+        assert environment._distributions_of(package) == provided.get(package, [])
+    environment._distributions_of.cache_clear()
+    monkeypatch.setattr(environment, "_all_distributions", lambda: pytest.fail("all of them were read"))
+    assert environment._distributions_of("numpy") == ["numpy"]
