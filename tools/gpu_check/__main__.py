@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     facts, rows = machine(device, runnable_programs()), []
     print(*facts, sep="\n", flush=True)
     for name in options.only or SECTIONS:
-        for finding in findings(name, device, options.budget - (time.monotonic() - started)):
+        for finding in findings(SECTIONS[name], device, options.budget - (time.monotonic() - started)):
             rows.append(cells(name, finding))
             print(f"{time.monotonic() - started:4.0f} s", *filter(None, rows[-1]), sep=" | ", flush=True)
             if options.markdown:

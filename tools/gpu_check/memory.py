@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from rayfl.errors import ResourceError
@@ -24,7 +25,7 @@ def memory(device: Device) -> Iterator[Finding]:
     phase = {"rounds": 1, "cohort": 1, "local": {"batch_size": SAMPLES, "lr": 0.01}}
     for where, (run, resources) in runs.items():
         job = device.job(images(1, SAMPLES), phase, model=RESNET18, resources=resources)
-        yield refusal(f"a batch that does not fit, {where}", lambda run=run, job=job: run(job))
+        yield refusal(f"a batch that does not fit, {where}", partial(run, job))
 
 
 def refusal(name: str, run: Callable[[], object]) -> Finding:

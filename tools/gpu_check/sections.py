@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
+import multiprocessing.process
 import os
 import signal
 import time
@@ -12,7 +14,9 @@ from multiprocessing.connection import Connection
 from tools.gpu_check import bits, memory, speed
 from tools.gpu_check.scene import Device, Finding
 
-SECTIONS: dict[str, Callable[[Device], Iterator[Finding]]] = {
+Section = Callable[[Device], Iterator[Finding]]
+
+SECTIONS: dict[str, Section] = {
     "bits": bits.bits,
     "deterministic": bits.deterministic,
     "after": bits.after_other_work,
@@ -27,11 +31,11 @@ SECTIONS: dict[str, Callable[[Device], Iterator[Finding]]] = {
 """In the order of running: MPS, which can disturb other programs on the GPU, comes last."""
 
 
-def carry_out(name: str, device: Device, connection: Connection) -> None:
+def carry_out(section: Section, device: Device, connection: Connection) -> None:
     """Runs one section in this process and sends its findings; the cause of an error is one of them."""
     os.setpgrp()  # so that the section ends with all processes that it started
     try:
-        for finding in SECTIONS[name](device):
+        for finding in section(device):
             connection.send(finding)
     except BaseException as error:
         connection.send(failed(error))
@@ -45,11 +49,11 @@ def failed(error: BaseException) -> Finding:
     return Finding("ended with an error", type(error).__name__, False, cause[:600])
 
 
-def findings(name: str, device: Device, seconds: float) -> Iterator[Finding]:
+def findings(section: Section, device: Device, seconds: float) -> Iterator[Finding]:
     """Runs a section in a process of its own, for at most this many seconds, and yields its findings as they come."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=carry_out, args=(name, device, theirs))
+    process = context.Process(target=carry_out, args=(section, device, theirs))
     deadline = time.monotonic() + seconds
     process.start()
     theirs.close()
@@ -62,13 +66,12 @@ def findings(name: str, device: Device, seconds: float) -> Iterator[Finding]:
         if process.exitcode:
             yield Finding("process died", f"exit status {process.exitcode}", False)
     finally:
-        end(process.pid)
-        process.join()
+        end(process)
 
 
-def end(group: int | None) -> None:
-    """Ends the processes of a section's group that are still there."""
-    try:
-        os.killpg(group or 0, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def end(process: multiprocessing.process.BaseProcess) -> None:
+    """Ends a section's process and those that it started."""
+    process.kill()  # it may not have its own group yet
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid or 0, signal.SIGKILL)
+    process.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,14 +34,9 @@ from tools.gpu_check.scene import (
 SHARES = (1, 2, 4)
 """Worker processes that share the GPU."""
 
-NETWORKS: dict[str, tuple[dict[str, Any], type[nn.Module], dict[str, Any]]] = {
+NETWORKS: dict[str, tuple[dict[str, Any], Callable[..., nn.Module], dict[str, Any]]] = {
     "LeNet-5": (LENET5, LeNet5, {}),
-    "ResNet-18": (
-        RESNET18,
-        RESNET18_OPTIONS,
-        ResNet18,
-        {"num_classes": 10, "input_shape": (32, 32, 3), "stem": "cifar", "norm": "group"},
-    ),
+    "ResNet-18": (RESNET18, ResNet18, {"num_classes": 10, "input_shape": (32, 32, 3), **RESNET18_OPTIONS}),
 }
 PFL_CLIENTS, PFL_SAMPLES, PFL_COHORT, PFL_ROUNDS = 1000, 50, 50, 1500
 
