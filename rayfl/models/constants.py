@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 
 import numpy as np
 import torch
 
-from rayfl.errors import ScenarioError
 from rayfl.models.tensors import ALIGNMENT, Slot
 
 
@@ -51,20 +50,17 @@ class Constants:
             parameter.data = slot.view(self.memory)
         self._versions = [parameter._version for parameter in self.parameters]
 
-    def check(self, current: Callable[[str], torch.Tensor]) -> None:
-        """Checks that nothing has written to a constant.
+    def changed(self, current: Callable[[str], torch.Tensor]) -> Iterator[str]:
+        """Yields the names of the constants that something has written to or replaced.
 
         Args:
             current: Returns what the module has by now under a name.
-
-        Raises:
-            ScenarioError: One was changed or replaced; the message names it.
         """
         start = self.memory.data_ptr()
         for slot, parameter, version in zip(self.slots, self.parameters, self._versions, strict=True):
             moved = slot.size and parameter.data_ptr() != start + slot.offset * self.memory.element_size()
             if moved or parameter._version != version or current(slot.name) is not parameter:
-                raise ScenarioError(changes_constant(slot.name))
+                yield slot.name
 
     def digests(self) -> dict[str, str]:
         """The digest of every constant, by name."""

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.models.constants import Constants
+from rayfl.models.constants import Constants, changes_constant
 from rayfl.models.frozen_copy import FrozenCopy, freeze
 from rayfl.models.layout import batch_norm_counters, layout_of
 from rayfl.models.network import Network
@@ -19,6 +19,7 @@ from rayfl.models.tensors import Slot
 from rayfl.models.transfer import same_values, transfer
 
 T = TypeVar("T")
+Names = Collection[str] | None
 
 
 class FlatModel:
@@ -63,11 +64,7 @@ class FlatModel:
     """
 
     def __init__(
-        self,
-        module: nn.Module,
-        device: torch.device,
-        channels_last: bool = True,
-        constants: Collection[str] | None = None,
+        self, module: nn.Module, device: torch.device, channels_last: bool = True, constants: Names = None
     ) -> None:
         if isinstance(module, Network):
             module.check_declaration()
@@ -320,6 +317,10 @@ class FlatModel:
                     "gradients with zero_gradient() of the flat model, not with zero_grad()"
                 )
 
+    def changed_constants(self) -> Iterator[str]:
+        """Yields the names of the constants that something has written to or replaced."""
+        return self.constants.changed(self._tensor)
+
     def state_dict(
         self, vector: torch.Tensor | None = None, discrete: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, torch.Tensor]:
@@ -390,7 +391,8 @@ class FlatModel:
                         f"model: '{name}' was replaced by another tensor, so training it would have no effect; change "
                         "parameters and buffers in place (copy_, add_), and do not move or cast the module"
                     )
-        self.constants.check(self._tensor)
+        for name in self.changed_constants():
+            raise ScenarioError(changes_constant(name))
 
 
 def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -41,7 +41,7 @@ class FixedPart:
         return network
 
 
-def fixed_part(network: nn.Module, trainings: Trainings) -> FixedPart:
+def fixed_part(network: nn.Module, trainings: Trainings, moving: Collection[str] = ()) -> FixedPart:
     """Finds what a phase does not train.
 
     What it leaves out may change in evaluations nevertheless, by `personalize`, and then is no constant.
@@ -49,6 +49,8 @@ def fixed_part(network: nn.Module, trainings: Trainings) -> FixedPart:
     Args:
         network: The network as it was built.
         trainings: See `Trainings`.
+        moving: Names of parameters that the network or its task changes, such as those of a layer that initialises
+            itself; no constants either.
     """
     frozen, selections = frozen_parameters(network), list[Selection | None]([None])
     parameters = dict(network.named_parameters(remove_duplicate=False))
@@ -61,6 +63,8 @@ def fixed_part(network: nn.Module, trainings: Trainings) -> FixedPart:
             selections = [select([one], network) for one in trainings]
         trained = {name for one in selections for name in (parameters if one is None else one.tensors)}
         copies = getattr(network, "copies", {})
-        constants = frozen.union(name for name in parameters.keys() - trained if not followed(name, copies))
+        constants = frozen.union(
+            name for name in parameters.keys() - trained.union(moving) if not followed(name, copies)
+        )
     first = selections[0]
     return FixedPart(frozenset(constants), frozenset(frozen - constants), first.frozen if first else ())

@@ -19,7 +19,7 @@ from rayfl.data.tensors import Input
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import ScenarioError
 from rayfl.models import models
-from rayfl.models.attributes import Values
+from rayfl.models.attributes import Attribute, Values
 from rayfl.tasks.task import Task
 
 
@@ -65,6 +65,33 @@ def how_to_set_width(network: Named, num_outputs: int, key: str) -> str:
     target = models.resolve(network.name)
     is_given = asks_for(target, "num_classes") and "num_classes" not in network.options
     return f"; set {key}.num_classes = {num_outputs}" if takes_option(target, "num_classes") and not is_given else ""
+
+
+def keeps_state(attribute: Attribute, draws: bool, where: str, task: str) -> str:
+    """Says what to do about an attribute of a network or a task that carries something from batch to batch.
+
+    Args:
+        attribute: The attribute.
+        draws: Whether it is a generator of random numbers.
+        where: Description of the network.
+        task: Name of the task.
+    """
+    owner, name = attribute
+    what = (
+        f"its attribute '{name}' keeps state from batch to batch, which would pass from client to client and from "
+        "training to evaluation"
+    )
+    if draws:
+        remedy = "draw from PyTorch's global generator, which rayfl seeds for every client update"
+    elif owner == "task":
+        remedy = "keep it in the client's state (client_state), or compute it anew in every batch"
+    else:
+        remedy = (
+            "make it a buffer (register_buffer with an initial tensor; with persistent=False every client update "
+            "starts anew), or set it anew in every forward"
+        )
+    whose = f"task '{task}'" if owner == "task" else where
+    return f"{whose}: {what}; {remedy}"
 
 
 @dataclass(frozen=True)

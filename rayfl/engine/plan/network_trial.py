@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -23,6 +23,7 @@ from rayfl.engine.plan.network_outputs import (
     check_outputs,
     generators_restored,
     how_to_set_width,
+    keeps_state,
     resized_batches,
     same_results,
     shapes_of,
@@ -36,11 +37,11 @@ from rayfl.local.batches import TrainingBatch
 from rayfl.local.client_state import ClientState
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.models.attributes import Attribute, Values, changed, is_generator, values_of
-from rayfl.models.constants import changes_constant
+from rayfl.models.constants import changes_constant, is_trainable
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import NoImagesError
-from rayfl.models.tensors import followed
+from rayfl.models.tensors import Slot, followed
 from rayfl.tasks.task import Task
 from rayfl.wording import report_as_theirs
 
@@ -58,11 +59,12 @@ def build_checked(
     build_task: Callable[[], Task],
     key: str = "model",
     trainings: Trainings = ("all",),
+    moving: frozenset[str] = frozenset(),
 ) -> tuple[FlatModel, frozenset[str]]:
     """Builds a phase's flat initial model on the CPU, and tries it and the task on two samples.
 
-    4-D weights are stored channels-last, unless that is why the network or the task fails: `weight.view(-1)` needs
-    contiguous weights.
+    4-D weights are stored channels-last on the CPU, unless that is why the network or the task fails:
+    `weight.view(-1)` needs contiguous weights.
 
     Args:
         scenario: The scenario.
@@ -71,6 +73,7 @@ def build_checked(
         build_task: Builds its task.
         key: The key that names its network.
         trainings: As for `fixed_part`.
+        moving: Likewise; what the trial itself finds is added.
 
     Returns:
         The model, and the names of what is in no message: buffers that nothing moves, and frozen parameters.
@@ -81,7 +84,7 @@ def build_checked(
     """
 
     def trial(channels_last: bool) -> _Trial:
-        return _Trial((scenario, phase, store, build_task()), key, trainings, channels_last)
+        return _Trial((scenario, phase, store, build_task()), key, (trainings, moving), channels_last)
 
     # on an H200, ResNet-18 in float32 took 1.25 times as long channels-last, LeNet-5 1.04 to 1.13 times
     tried = trial(channels_last=not scenario.resources.uses_cuda)
@@ -93,9 +96,14 @@ def build_checked(
     if isinstance(failure, ScenarioError):
         raise failure
     tried.check_attributes(lambda: trial(tried.model.channels_last))
-    frozen = tried.frozen()
-    tried.check_constants()
-    return tried.model, frozen
+    frozen, moved = tried.frozen(), tried.moved_constants()
+    if not moved:
+        return tried.model, frozen
+    for slot in moved:
+        if not is_trainable(tried.model.module.get_parameter(slot.name)):
+            raise ScenarioError(changes_constant(slot.name))
+    moving = moving.union(name for slot in moved for name in slot.names)
+    return build_checked(scenario, phase, store, build_task, key, trainings, moving)
 
 
 class _Trial:
@@ -106,7 +114,11 @@ class _Trial:
     """
 
     def __init__(
-        self, tried: tuple[Scenario, Phase, ShardStore, Task], key: str, trainings: Trainings, channels_last: bool
+        self,
+        tried: tuple[Scenario, Phase, ShardStore, Task],
+        key: str,
+        trained: tuple[Trainings, Collection[str]],
+        channels_last: bool,
     ) -> None:
         self._scenario, self._phase, self._store, self._task = scenario, phase, store, task = tried
         network = scenario.model_of(phase)
@@ -120,7 +132,7 @@ class _Trial:
             task.check_network(built)
         except ScenarioError as error:
             raise ScenarioError(f"{key} '{network.name}': {error}") from None
-        self._fixed = fixed_part(built, trainings)
+        self._fixed = fixed_part(built, *trained)
         self.model = FlatModel(built, torch.device("cpu"), channels_last, self._fixed.constants)
         self._buffers = frozenset(name for name, _ in built.named_buffers(remove_duplicate=False))
         self._constants = self.model.constants.digests()
@@ -182,7 +194,8 @@ class _Trial:
                 return
             stateful = moved
         if stateful:
-            raise ScenarioError(self._keeps_state(stateful[0]))
+            draws = is_generator(self._first[0].attributes, stateful[0])
+            raise ScenarioError(keeps_state(stateful[0], draws, self._where, self._task.name))
 
     def frozen(self) -> frozenset[str]:
         """Names the integer and boolean buffers that nothing moves, and frozen parameters in the vector.
@@ -207,17 +220,11 @@ class _Trial:
             model.module.eval()
         return self._fixed.in_vector.union(name for name in discrete if torch.equal(flags[name], flags_after[name]))
 
-    def check_constants(self) -> None:
-        """Checks that no batch has changed a constant, not even by a way that PyTorch does not count (`.data`).
-
-        Raises:
-            ScenarioError: One has.
-        """
-        if self._constants:
-            self.model.check()
-            now = self.model.constants.digests()
-            for name in (name for name, digest in self._constants.items() if now[name] != digest):
-                raise ScenarioError(changes_constant(name))
+    def moved_constants(self) -> list[Slot]:
+        """The constants that a batch has changed, be it by a way that PyTorch does not count (`.data`)."""
+        constants = self.model.constants
+        moved, now = set(self.model.changed_constants()), constants.digests()
+        return [slot for slot in constants.slots if slot.name in moved or now[slot.name] != self._constants[slot.name]]
 
     def _check_without_task(self, again: Callable[[], _Trial]) -> None:
         if self._task_works:
@@ -262,24 +269,6 @@ class _Trial:
         if not stateful and not all(same_results(*pair) for pair in zip(second, fresh, strict=True)):
             return list(moved)
         return stateful
-
-    def _keeps_state(self, attribute: Attribute) -> str:
-        owner, name = attribute
-        what = (
-            f"its attribute '{name}' keeps state from batch to batch, which would pass from client to client and from "
-            "training to evaluation"
-        )
-        if is_generator(self._first[0].attributes, attribute):
-            remedy = "draw from PyTorch's global generator, which rayfl seeds for every client update"
-        elif owner == "task":
-            remedy = "keep it in the client's state (client_state), or compute it anew in every batch"
-        else:
-            remedy = (
-                "make it a buffer (register_buffer with an initial tensor; with persistent=False every client update "
-                "starts anew), or set it anew in every forward"
-            )
-        where = f"task '{self._task.name}'" if owner == "task" else self._where
-        return f"{where}: {what}; {remedy}"
 
     def _visit(self, number: int) -> tuple[TriedBatch, TriedBatch]:
         """Trains on a batch, then evaluates."""
