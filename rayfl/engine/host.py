@@ -13,6 +13,7 @@ from rayfl.algorithms.exchange import Exchange, Part
 from rayfl.data.held_out import Pool, pool_number
 from rayfl.data.tensors import to_tensor
 from rayfl.engine.answers import AnswersOfHost
+from rayfl.engine.assignment import home
 from rayfl.engine.client_updates import ExchangeUpdates
 from rayfl.engine.device import choose_device, platform_facts, processor_name, use_threads
 from rayfl.engine.events import Evaluated
@@ -25,7 +26,8 @@ from rayfl.engine.reduction import HostAnswers, merge_hosts
 from rayfl.engine.resident import Resident, batch_sources, source_key
 from rayfl.engine.scoring import Score
 from rayfl.engine.state.client_states import ClientStates
-from rayfl.engine.state.state_store import SnapshotWriter, StateStore, StoredState
+from rayfl.engine.state.segments import StoredStates, WrittenStates
+from rayfl.engine.state.state_store import SnapshotWriter, StateStore
 from rayfl.engine.totals import ReportBuilder, UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.client_state import Values, as_arrays, on_device
@@ -70,7 +72,7 @@ class Host:
         self._states = ClientStates(scenario.resources.client_state_bytes)
         self._memory = memory
         self._open_answers: dict[tuple[int, int], AnswersOfHost] = {}
-        self._writer: SnapshotWriter[list[StoredState]] = SnapshotWriter()
+        self._writer: SnapshotWriter[WrittenStates] = SnapshotWriter()
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
     def describe(self) -> dict[str, str]:
@@ -260,8 +262,8 @@ class Host:
         """Starts writing the states of this host's clients after a committed round to a store."""
         self._writer.begin(round_index.round, self._states.snapshot(round_index.phase, store))
 
-    def written(self, round_index: RoundIndex, wait: bool) -> list[StoredState] | None:
-        """Returns the manifest of a snapshot's states; None while they are being written.
+    def written(self, round_index: RoundIndex, wait: bool) -> WrittenStates | None:
+        """Returns what a snapshot has of this host; None while it is being written.
 
         Args:
             round_index: The snapshot's round.
@@ -272,9 +274,19 @@ class Host:
         """
         return self._writer.written(round_index.round, wait)
 
-    def restore(self, round_index: RoundIndex, states: Sequence[StoredState], store: StateStore) -> None:
-        """Continues after a committed round with the states of this host's clients, read from a store."""
-        self._states.restore(states, round_index.phase, store)
+    def restore(
+        self, round_index: RoundIndex, parts: Sequence[StoredStates], number: int, hosts: int, store: StateStore
+    ) -> None:
+        """Continues after a committed round with the states of this host's clients, read from a store.
+
+        Args:
+            round_index: The round.
+            parts: All parts of a snapshot.
+            number: The host's number among those that divide the clients from now on.
+            hosts: Their number.
+            store: Where the states are.
+        """
+        self._states.restore(parts, lambda clients: home(clients, hosts) == number, round_index.phase, store)
 
     def evaluate(
         self,

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+import numpy as np
+
 from rayfl.config.section import check_plain
 from rayfl.engine.events import ClientScalars, RoundDone
 from rayfl.engine.plan.cohort import Sampling, reported_scalars
@@ -20,9 +22,10 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.schedules.schedule import NobodyLeftError, SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot
-from rayfl.engine.state.committed_rounds import CommittedRounds, KeptState
+from rayfl.engine.state.committed_rounds import KEPT, CommittedRounds
+from rayfl.engine.state.segments import WrittenStates, in_order, states_of, stored_states
 from rayfl.engine.state.snapshots import Complete, RunSnapshot
-from rayfl.engine.state.state_store import StoredState
+from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.totals import Simulated, Traffic, UpdateReport
 from rayfl.errors import LostError, RayflError
 from rayfl.local.spending import SpendingByClient
@@ -190,22 +193,30 @@ class CommittedState:
         except ValueError as error:
             name = self.index.config(self._scenario).schedule
             raise RayflError(f"schedule '{name}': snapshot() must return plain data: {error}") from None
-        expected = set(self.client_rounds.items(self.index.phase))
+        expected = self.client_rounds.captured(self.index.phase)
         index, traffic, simulated = self.index, self._traffic, self._simulated
         sampling, privacy, in_flight = self._sampling.snapshot(), self.budget.snapshot(), deepcopy(self.in_flight)
 
-        def complete(server: ServerSnapshot, clients: Sequence[StoredState]) -> RunSnapshot:
-            _check_whole(clients, expected, index)
+        def complete(server: ServerSnapshot, hosts: Sequence[WrittenStates]) -> RunSnapshot:
+            _check_whole([states for _, states in hosts], states_of(expected), index)
+            clients = [part for parts, _ in hosts for part in parts]
             return RunSnapshot(
                 index, sampling, traffic, evaluations, privacy, in_flight, server, clients, simulated=simulated
             )
 
         return complete
 
-    def restore(self, snapshot: RunSnapshot) -> None:
-        """Continues after the round of a snapshot."""
+    def restore(self, snapshot: RunSnapshot, store: StateStore) -> None:
+        """Continues after the round of a snapshot.
+
+        Raises:
+            DamagedStateError: An index of clients' states is missing or damaged.
+        """
         self.index, self.in_flight = snapshot.index, deepcopy(dict(snapshot.in_flight))
-        self.client_rounds.restore(snapshot.index.phase, map(_kept, snapshot.clients))
+        states = stored_states(snapshot.clients, store).tolist()
+        self.client_rounds.restore(
+            snapshot.index.phase, ((client, KEPT[scope], round) for client, scope, round in states)
+        )
         self.budget.restore(snapshot.privacy)
         self._sampling.restore(snapshot.sampling)
         self._traffic = snapshot.traffic
@@ -214,13 +225,11 @@ class CommittedState:
             self._clock.restore(snapshot.simulated)
 
 
-def _kept(state: StoredState) -> KeptState:
-    return state.client, state.scope, state.round
-
-
-def _check_whole(clients: Sequence[StoredState], expected: set[KeptState], index: RoundIndex) -> None:
+def _check_whole(written: Sequence[np.ndarray], expected: np.ndarray, index: RoundIndex) -> None:
     """Checks that no state is missing; a restarted host lists only the states that it has."""
-    if lost := expected.difference(map(_kept, clients)):
+    if np.array_equal(expected, in_order(np.concatenate([expected[:0], *written]))):
+        return
+    if lost := {*expected.tolist()}.difference(*(states.tolist() for states in written)):
         client, _, round = min(lost)
         raise LostError(
             f"the state of client {client} after round {round} is lost: its worker was restarted and no longer has it "

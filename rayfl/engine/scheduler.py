@@ -229,12 +229,11 @@ class Scheduler:
         Raises:
             RayflError: A state is missing or damaged.
         """
-        self._progress.restore(snapshot)
+        self._progress.restore(snapshot, store)
         hosts = self._backend.hosts
         refs = [self._backend.server.call("restore", snapshot.server, store)]
         for number, host in enumerate(hosts):
-            own = [state for state in snapshot.clients if home(state.client, len(hosts)) == number]
-            refs.append(host.call("restore", snapshot.index, own, store))
+            refs.append(host.call("restore", snapshot.index, snapshot.clients, number, len(hosts), store))
         for ref in refs:
             self._backend.get(ref)
         for index, stored in zip(snapshot.evaluations, snapshot.server.models, strict=True):

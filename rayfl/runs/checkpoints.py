@@ -19,7 +19,7 @@ from rayfl.runs.folder import CHECKPOINTS, STATES
 if TYPE_CHECKING:
     from rayfl.runs.working_folder import Mirror
 
-FORMAT = 4
+FORMAT = 5
 """Version of the manifest format."""
 
 UNFINISHED_S = 600
@@ -212,7 +212,9 @@ def _read(path: Path) -> StoredCheckpoint:
 
 def _states_of(snapshot: RunSnapshot) -> Iterator[Stored]:
     yield from snapshot.server.states
-    yield from (state.stored for state in snapshot.clients)
+    for part in snapshot.clients:
+        yield part.index
+        yield from part.segments
 
 
 def _digest(body: str) -> str:

@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.scheduler import Scheduler
-from rayfl.engine.state.snapshots import RunSnapshot
+from rayfl.engine.state.segments import in_order, stored_states
 from rayfl.engine.state.state_store import MemoryStore
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model_of, run, same, tables
-from tests.engine.scenes import cast, prepared, snapshot_of, without_clock
+from tests.engine.scenes import cast, kept_by_clients, prepared, snapshot_of, without_clock
 
 
 @pytest.mark.parametrize("phase", [PLAIN, STATEFUL, RELAY | {"rounds": 4}], ids=["plain", "stateful", "relay"])
@@ -67,21 +68,22 @@ def driven(scheduler: Scheduler, stop_at: int) -> list[Event]:
     return events
 
 
-def stopped_snapshot(phases: list[dict[str, Any]], hosts: int, stop_at: int) -> tuple[RunSnapshot, list[Event]]:
-    job = prepared(**tables(phases=phases))
-    scheduler, _ = cast(job, hosts, settles=True)
-    events = driven(scheduler, stop_at)
-    return snapshot_of(scheduler, MemoryStore()), events
-
-
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_client_states_and_the_servers_are_those_of_the_last_round(hosts: int) -> None:
     scheduler, _ = cast(prepared(**tables(phases=[STATEFUL | {"rounds": 3}])), 1)
     list(scheduler.run())
-    expected = snapshot_of(scheduler, MemoryStore())
-    found, _ = stopped_snapshot([STATEFUL], hosts, stop_at=3)
-    assert found.clients
-    assert (found.index, found.server, found.clients) == (expected.index, expected.server, expected.clients)
+    store = MemoryStore()
+    expected = snapshot_of(scheduler, store)
+    scheduler, _ = cast(prepared(**tables(phases=[STATEFUL])), hosts, settles=True)
+    driven(scheduler, stop_at=3)
+    found = snapshot_of(scheduler, store)
+    assert (found.index, found.server) == (expected.index, expected.server)
+    states, expected_states = (in_order(stored_states(one.clients, store)) for one in (found, expected))
+    assert len(states) > 0
+    assert np.array_equal(states, expected_states)
+    kept, expected_kept = kept_by_clients(found, store), kept_by_clients(expected, store)
+    for client, arrays in expected_kept.items():
+        assert all(np.array_equal(kept[client][name], array) for name, array in arrays.items())
 
 
 def test_every_round_settles_after_all_of_its_events_and_before_those_of_the_next() -> None:

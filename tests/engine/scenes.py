@@ -17,6 +17,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
+from rayfl.engine.state.segments import StateSegments
 from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
 from rayfl.engine.state.state_store import StateStore
 from rayfl.models.tensors import split
@@ -72,10 +73,14 @@ def with_workloads(job: RunPlan, *workloads: Workload) -> RunPlan:
 def kept_by_clients(snapshot: RunSnapshot, store: StateStore) -> dict[int, dict[str, np.ndarray]]:
     """What clients keep, by client, and then by scope and name: `phase/control`."""
     kept: dict[int, dict[str, np.ndarray]] = {}
-    for entry in snapshot.clients:
-        arrays = store.read(entry.stored)
-        kept.setdefault(entry.client, {}).update({f"{entry.scope}/{name}": array for name, array in arrays.items()})
+    for client, scope, _, arrays in StateSegments().read(snapshot.clients, everyone, store):
+        kept.setdefault(client, {}).update({f"{scope}/{name}": array for name, array in arrays.items()})
     return kept
+
+
+def everyone(clients: np.ndarray) -> np.ndarray:
+    """That all clients belong to a host."""
+    return np.ones(len(clients), bool)
 
 
 def cast(job: RunPlan, hosts: int, settles: bool = False) -> tuple[Scheduler, Server]:

@@ -9,10 +9,13 @@ import torch
 
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.state.client_states import ClientStates
+from rayfl.engine.state.committed_rounds import KEPT
+from rayfl.engine.state.segments import StateSegments
 from rayfl.engine.state.state_store import DamagedStateError, MemoryStore
 from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState
 from rayfl.local.state import Scope
+from tests.engine.scenes import everyone
 
 CPU = torch.device("cpu")
 FIRST, SECOND, THIRD = (RoundIndex(0, round, round) for round in (1, 2, 3))
@@ -158,10 +161,11 @@ def test_a_snapshot_has_nothing_of_an_earlier_phase(new: New) -> None:
     states, store = new(), MemoryStore()
     states.stage(3, 1, {"previous": torch.ones(2), "account": torch.ones(1)})
     states.commit(FIRST, [3], {"previous": "phase", "account": "run"})
-    assert {(entry.scope, entry.round) for entry in states.snapshot(0, store)()} == {("phase", 1), ("run", 1)}
-    (entry,) = states.snapshot(1, store)()
-    assert (entry.client, entry.scope) == (3, "run")
-    assert store.read(entry.stored).keys() == {"account"}
+    parts, kept = states.snapshot(0, store)()
+    assert kept.tolist() == [(3, KEPT.index("phase"), 1), (3, KEPT.index("run"), 1)]
+    parts, _ = states.snapshot(1, store)()
+    ((client, scope, _, arrays),) = StateSegments().read(parts, everyone, store)
+    assert (client, scope, [*arrays]) == (3, "run", ["account"])
 
 
 def test_state_kept_through_the_run_is_that_of_the_last_round_that_used_it(new: New) -> None:
@@ -186,9 +190,9 @@ def test_a_client_that_leaves_nothing_keeps_nothing_of_before(new: New) -> None:
 
 def test_states_that_were_restored_are_of_their_rounds(new: New) -> None:
     store = MemoryStore()
-    manifest = after(new, FIRST, SECOND).snapshot(0, store)()
+    parts, _ = after(new, FIRST, SECOND).snapshot(0, store)()
     states = new()
-    states.restore(manifest, 0, store)
+    states.restore(parts, everyone, 0, store)
     assert torch.equal(states.open(3, THIRD, 0, {3: 2}, CPU)["drift"], torch.full((2,), 2.0))
     with pytest.raises(RayflError, match="after round 3 is lost: its worker only has the state after round 2"):
         states.open(3, RoundIndex(0, 4, 4), 0, {3: 3}, CPU)

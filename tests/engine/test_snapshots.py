@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +16,8 @@ from rayfl.backends.inline import InlineBackend
 from rayfl.engine.assignment import home
 from rayfl.engine.events import Event, RoundDone, SnapshotTaken
 from rayfl.engine.host import Host
+from rayfl.engine.state.committed_rounds import KEPT
+from rayfl.engine.state.segments import in_order, stored_states
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import FolderStore, MemoryStore, StateStore
 from rayfl.errors import LostError, RayflError
@@ -101,6 +102,18 @@ def snapshot_after(round: int, hosts: int, store: StateStore) -> RunSnapshot:
     return snapshot_of(scheduler, store)
 
 
+def check_equal(snapshot: RunSnapshot, store: StateStore, other: RunSnapshot, other_store: StateStore) -> None:
+    """Checks that two snapshots hold the same, however states are spread over hosts and files."""
+    assert described(replace(snapshot, clients=())) == described(replace(other, clients=()))
+    ours, theirs = (in_order(stored_states(one.clients, its)) for one, its in ((snapshot, store), (other, other_store)))
+    assert np.array_equal(ours, theirs)
+    kept, others = kept_by_clients(snapshot, store), kept_by_clients(other, other_store)
+    assert kept.keys() == others.keys()
+    for client, arrays in kept.items():
+        assert arrays.keys() == others[client].keys()
+        assert all(np.array_equal(array, others[client][name]) for name, array in arrays.items())
+
+
 @pytest.mark.parametrize("round", range(1, ROUNDS + 1))
 def test_a_run_that_goes_on_from_any_round_on_other_hosts_comes_to_the_same_state(
     round: int, recorded: Recorded
@@ -116,7 +129,7 @@ def test_a_run_that_goes_on_from_any_round_on_other_hosts_comes_to_the_same_stat
             if isinstance(event, RoundDone) and event.round == later:
                 break
     assert repr(without_clock(told)) == repr(without_clock(told_after(round, recorded.events)[: len(told)]))
-    assert described(snapshot_of(scheduler, recorded.store)) == described(taken(recorded, later))
+    check_equal(snapshot_of(scheduler, recorded.store), recorded.store, taken(recorded, later), recorded.store)
 
 
 @pytest.mark.parametrize("round", [1, 9])
@@ -139,7 +152,7 @@ def test_a_second_phase_of_the_same_algorithm_does_not_inherit_clients_states() 
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 3)
     store = MemoryStore()
     snapshot = snapshot_of(scheduler, store)
-    assert [(entry.client, entry.round, entry.scope) for entry in snapshot.clients] == [(0, 3, "phase")]
+    assert stored_states(snapshot.clients, store).tolist() == [(0, KEPT.index("phase"), 3)]
     scheduler, server = cast(job, 2)
     scheduler.restore(snapshot, store)
     list(scheduler.run())
@@ -186,7 +199,8 @@ def test_a_snapshot_is_plain_data(recorded: Recorded) -> None:
 
 
 def test_states_in_a_snapshot_are_keyed_by_client_whatever_host_they_were_on(recorded: Recorded) -> None:
-    assert described(snapshot_after(4, 1, MemoryStore())) == described(taken(recorded, 4))
+    store = MemoryStore()
+    check_equal(snapshot_after(4, 1, store), store, taken(recorded, 4), recorded.store)
     clients = kept_by_clients(taken(recorded, 5), recorded.store)
     assert len(clients) > 5
     assert all(state.keys() == {"phase/control", "phase/last"} for state in clients.values())
@@ -196,17 +210,17 @@ def test_a_later_snapshot_writes_only_what_changed_since(tmp_path: Path) -> None
     cohorts = [[0, 1, 2, 3], [4], [1]]
     phase = {"name": "p", "rounds": 3, "cohort": {"explicit": cohorts}, "algorithm": "scaffold", "local": LOCAL}
     scheduler, _ = cast(prepared(**SCENARIO | {"phases": [phase]}), 2)
-    written: list[set[Path]] = []
+    written: list[int] = []
     for event in scheduler.run():
         if isinstance(event, RoundDone):
-            for file in tmp_path.rglob("*.safetensors"):
-                os.utime(file, (0, 0))
-            manifest = snapshot_of(scheduler, FolderStore(tmp_path)).clients
-            found = {file for file in tmp_path.rglob("*.safetensors") if file.stat().st_mtime > 0}
-            written.append(found & {tmp_path / entry.stored.place for entry in manifest})
-            left_by = {entry.client: entry.round for entry in manifest}
-    assert [len(files) for files in written] == [4, 1, 1]
-    assert left_by == {0: 1, 1: 3, 2: 1, 3: 1, 4: 2}
+            store = CountingStore(tmp_path)
+            parts = snapshot_of(scheduler, store).clients
+            segments = {segment for part in parts for segment in part.segments if segment.place in store.written}
+            written.append(sum(len(store.read(segment)["states"]) for segment in segments))
+            states = stored_states(parts, store).tolist()
+    assert written[0] > 0
+    assert [size / written[0] for size in written] == [1, 1 / 4, 1 / 4]
+    assert {client: round for client, _, round in states} == {0: 1, 1: 3, 2: 1, 3: 1, 4: 2}
 
 
 def test_no_snapshot_is_taken_of_a_host_that_came_back_without_its_states() -> None:
@@ -258,16 +272,21 @@ def test_the_first_snapshot_of_a_run_that_goes_on_writes_only_what_changed_since
     next(event for event in scheduler.run() if isinstance(event, RoundDone))
     store = CountingStore(tmp_path)
     after = snapshot_of(scheduler, store)
-    changed = {entry.stored.place for entry in after.clients if entry.client in (4, 1)}
+    anew = {segment for part in after.clients for segment in part.segments if segment.place in store.written}
+    whole = {segment for part in before.clients for segment in part.segments}
+    size = sum(len(store.read(segment)["states"]) for segment in whole) // 5
+    assert sum(len(store.read(segment)["states"]) for segment in anew) == 2 * size, "those of clients 4 and 1"
     server = {stored.place for stored in after.server.states}
-    assert len(after.clients) == 6
-    assert sorted(store.written) == sorted(changed | server)
+    assert len(stored_states(after.clients, store)) == 6
+    assert {*store.written} == {segment.place for segment in anew} | server | {
+        part.index.place for part in after.clients
+    }
 
 
 @pytest.mark.parametrize("damage", ["changed", "removed"])
 def test_a_state_that_is_damaged_or_missing_is_named(damage: str, tmp_path: Path) -> None:
     snapshot = snapshot_after(4, 2, FolderStore(tmp_path))
-    file = tmp_path / snapshot.clients[1].stored.place
+    file = tmp_path / snapshot.clients[1].segments[0].place
     if damage == "changed":
         content = bytearray(file.read_bytes())
         content[-1] ^= 1

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 import torch
 
 from rayfl.engine.plan.rounds import RoundIndex
-from rayfl.engine.state.committed_rounds import KEPT, CommittedRounds
-from rayfl.engine.state.state_store import StateStore, StoredState
+from rayfl.engine.state.committed_rounds import KEPT, CommittedRounds, KeptState
+from rayfl.engine.state.segments import StateSegments, StoredStates, WrittenStates, states_of
+from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.state.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import LostError, RayflError
 from rayfl.local.client_state import BUFFER_OF
@@ -41,7 +43,7 @@ class ClientStates:
         self._rounds = CommittedRounds()
         self._kept: dict[Scope, dict[int, _Kept]] = {scope: {} for scope in KEPT}
         self._staged: defaultdict[int, dict[int, _Kept]] = defaultdict(dict)
-        self._written: dict[tuple[int, Scope], StoredState] = {}
+        self._segments = StateSegments()
 
     def open(
         self,
@@ -127,39 +129,38 @@ class ClientStates:
         for round in [round for round in self._staged if round <= round_index.round]:
             del self._staged[round]
 
-    def snapshot(self, phase: int, store: StateStore) -> Callable[[], list[StoredState]]:
+    def snapshot(self, phase: int, store: StateStore) -> Callable[[], WrittenStates]:
         """Captures the states that clients keep in a phase.
 
         Returns:
-            Function that writes them to the store and returns the manifest, by client and scope. It may be called in
-            another thread while later rounds are committed. A state that an earlier snapshot wrote is not written
-            again.
+            Function that writes to the store those that the snapshot before has not written. It may be called in
+            another thread while later rounds are committed.
         """
         # later rounds replace the captured tensors and never modify them
-        captured = [
-            (client, scope, round, self._kept[scope][client]) for client, scope, round in self._rounds.items(phase)
-        ]
+        rounds, kept = self._rounds.captured(phase), {scope: dict(states) for scope, states in self._kept.items()}
 
-        def write() -> list[StoredState]:
-            before, self._written = self._written, {}
-            rounds = {(client, scope): round for client, scope, round, _ in captured}
-            same = {key: entry for key, entry in before.items() if entry.round == rounds.get(key)}
-            held = store.held([entry.stored for entry in same.values()])
-            for client, scope, round, state in captured:
-                entry = same.get((client, scope))
-                if entry is None or entry.stored.place not in held:
-                    arrays = {name: tensor.array() for name, tensor in state.items()}
-                    entry = StoredState(client, round, scope, store.write(arrays))
-                self._written[client, scope] = entry
-            return list(self._written.values())
+        def write() -> WrittenStates:
+            states = states_of(rounds)
+            if not len(states):
+                self._segments = StateSegments()
+                return (), states
+            stored = self._segments.write(
+                states,
+                lambda client, scope: {name: tensor.array() for name, tensor in kept[scope][client].items()},
+                store,
+            )
+            return (stored,), states
 
         return write
 
-    def restore(self, states: Sequence[StoredState], phase: int, store: StateStore) -> None:
+    def restore(
+        self, parts: Sequence[StoredStates], own: Callable[[np.ndarray], np.ndarray], phase: int, store: StateStore
+    ) -> None:
         """Replaces all states by those of a snapshot.
 
         Args:
-            states: The snapshot's entries for this host's clients.
+            parts: The snapshot's parts of all hosts.
+            own: Returns which of some clients, int64 [clients], are this host's.
             phase: The phase of the snapshot's round.
             store: Where the states are.
 
@@ -167,14 +168,13 @@ class ClientStates:
             DamagedStateError: A state is missing or damaged.
             ResourceError: The states fit neither into memory nor on disk.
         """
-        self._kept, self._written = {scope: {} for scope in KEPT}, {}
+        self._kept, self._segments = {scope: {} for scope in KEPT}, StateSegments()
         self._staged.clear()
-        self._rounds.restore(phase, ((state.client, state.scope, state.round) for state in states))
-        for state in states:
-            arrays = store.read(state.stored)
-            tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-            self._kept[state.scope][state.client] = self._keep(tensors)
-            self._written[state.client, state.scope] = state
+        rounds = list[KeptState]()
+        for client, scope, round, arrays in self._segments.read(parts, own, store):
+            self._kept[scope][client] = self._keep({name: torch.from_numpy(array) for name, array in arrays.items()})
+            rounds.append((client, scope, round))
+        self._rounds.restore(phase, rounds)
 
     def _enter(self, phase: int) -> None:
         if self._rounds.enter(phase):

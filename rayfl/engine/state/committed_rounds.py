@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.local.state import Scope
@@ -55,14 +55,13 @@ class CommittedRounds:
         """Returns `of` for those of the given clients that have a state."""
         return {client: round for client in clients if (round := self.of(client, phase)) is not None}
 
-    def items(self, phase: int) -> Iterator[KeptState]:
-        """Yields all states that still exist in a phase."""
-        for scope in self._scopes(phase):
-            for client, round in self._rounds[scope].items():
-                yield client, scope, round
+    def captured(self, phase: int) -> dict[Scope, dict[int, int]]:
+        """Returns a copy of the rounds of all states that still exist in a phase, by scope and client."""
+        scopes = self._scopes(phase)
+        return {scope: dict(rounds) if scope in scopes else {} for scope, rounds in self._rounds.items()}
 
     def restore(self, phase: int, states: Iterable[KeptState]) -> None:
-        """Continues in a phase with the states that `items` yielded."""
+        """Continues in a phase with the states of a snapshot."""
         self._phase, self._rounds = phase, {scope: {} for scope in KEPT}
         for client, scope, round in states:
             self._rounds[scope][client] = round

@@ -20,7 +20,8 @@ from rayfl.engine.plan.cohort import SamplingSnapshot
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot
-from rayfl.engine.state.state_store import StateStore, StoredState
+from rayfl.engine.state.segments import StoredStates, WrittenStates
+from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.totals import Simulated, Traffic
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError
@@ -39,7 +40,7 @@ class RunSnapshot:
         privacy: Privacy spent so far.
         in_flight: What the phase's schedule has submitted and not committed.
         server: The server's part.
-        clients: The manifest of the clients' states.
+        clients: Where the clients' states are, one part a host.
         simulated: Simulated totals so far; None without [participation].
     """
 
@@ -50,7 +51,7 @@ class RunSnapshot:
     privacy: BudgetSnapshot
     in_flight: Mapping[str, Any]
     server: ServerSnapshot
-    clients: Sequence[StoredState]
+    clients: Sequence[StoredStates]
     simulated: Simulated | None = None
 
     def to_json(self) -> str:
@@ -83,7 +84,7 @@ class RunSnapshot:
 _SCHEMA: TypeAdapter[RunSnapshot] = TypeAdapter(RunSnapshot)
 
 
-Complete = Callable[[ServerSnapshot, Sequence[StoredState]], RunSnapshot]
+Complete = Callable[[ServerSnapshot, Sequence[WrittenStates]], RunSnapshot]
 
 LASTS_S = 60.0
 """Age in seconds below which the end of a phase needs no snapshot, since the run is quickly repeated.
@@ -188,8 +189,7 @@ class Snapshotting:
         assert self._under_way is not None
         (index, complete), self._under_way = self._under_way, None
         server, *hosts = parts
-        clients = sorted((state for part in hosts for state in part), key=lambda state: (state.client, state.scope))
-        return SnapshotTaken(index.config(self._scenario).name, index.round, complete(server, clients).to_json())
+        return SnapshotTaken(index.config(self._scenario).name, index.round, complete(server, hosts).to_json())
 
     def _failed(self, error: RayflError) -> Event:
         assert self._under_way is not None

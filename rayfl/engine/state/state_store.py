@@ -20,7 +20,6 @@ import safetensors.numpy
 
 from rayfl.errors import RayflError, ResourceError
 from rayfl.files import atomic_write, inside, reading
-from rayfl.local.state import Scope
 from rayfl.remote_folder import RemoteFolder
 
 CONSTANTS = "constants"
@@ -42,23 +41,6 @@ class Stored:
 
     digest: str
     place: str
-
-
-@dataclass(frozen=True)
-class StoredState:
-    """An entry of a snapshot's manifest: one client's state of one scope.
-
-    Attributes:
-        client: The client's number.
-        round: The round that left it.
-        scope: The scope.
-        stored: Its digest and its place in the store.
-    """
-
-    client: int
-    round: int
-    scope: Scope
-    stored: Stored
 
 
 class StateStore(ABC):
