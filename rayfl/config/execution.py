@@ -6,7 +6,8 @@ resumed.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -19,7 +20,7 @@ from pydantic import (
 )
 
 from rayfl.config.local import Rates, Train, TrainingBySteps
-from rayfl.config.section import Named, Section
+from rayfl.config.section import Named, Section, check_plain
 
 ClientStatistic = Literal[
     "mean", "variance", "lowest_10", "lowest_20", "variance_corrected", "pooled_mean", "pooled_variance"
@@ -175,6 +176,53 @@ class Numerics(Section):
     fraction_bits: Annotated[int, Field(ge=8, le=48)] = 32
 
 
+class HostOptions(Section):
+    """What Ray is asked for each worker process, besides CPUs and GPUs.
+
+    Attributes:
+        label_selector: Labels of the nodes to run on, by key: a value, `!value`, `in(a, b)` or `!in(a, b)`, such as
+            `{ pool = "training", "ray.io/market-type" = "!spot" }`.
+        resources: Amounts of custom resources, which a node declares with `ray start --resources`.
+        accelerator_type: Kind of accelerator that the node must have, by Ray's name, such as `A100`.
+        memory_gb: Main memory, in GiB, that Ray reserves. Ray limits no process to it, but places no more processes on
+            a node than its memory allows. By default none is reserved.
+        runtime_env: Ray's runtime environment, such as `{ env_vars = { OMP_NUM_THREADS = "2" } }`. It is recorded with
+            the scenario, so it must hold no secrets.
+    """
+
+    label_selector: dict[str, str] = Field(default_factory=dict)
+    resources: dict[str, PositiveFloat] = Field(default_factory=dict)
+    accelerator_type: str | None = None
+    memory_gb: PositiveFloat | None = None
+    runtime_env: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("label_selector")
+    @classmethod
+    def _conditions(cls, selector: dict[str, str]) -> dict[str, str]:
+        for key, condition in selector.items():
+            if not _LABEL_CONDITION.fullmatch(condition):
+                raise ValueError(f"{key} = '{condition}' is none of value, !value, in(a, b) and !in(a, b)")
+        return selector
+
+    @field_validator("resources")
+    @classmethod
+    def _custom(cls, resources: dict[str, float]) -> dict[str, float]:
+        keys = {"CPU": "cpus_per_host", "GPU": "gpus_per_host", "memory": "host_options.memory_gb"}
+        for name in resources.keys() & keys.keys():
+            raise ValueError(f"{name} is not a custom resource; use resources.{keys[name]}")
+        return resources
+
+    @field_validator("runtime_env")
+    @classmethod
+    def _plain(cls, runtime_env: dict[str, Any]) -> dict[str, Any]:
+        check_plain(runtime_env)
+        return runtime_env
+
+
+_LABEL = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
+_LABEL_CONDITION = re.compile(rf"!?(?:{_LABEL}|in\({_LABEL}(?:, ?{_LABEL})*\))", re.ASCII)
+
+
 class Resources(Section):
     """The hardware to run on. Apart from the kind of device, nothing in this section changes a result.
 
@@ -184,6 +232,7 @@ class Resources(Section):
         cpus_per_host: CPUs that Ray reserves for each worker process. Default: 1.
         gpus_per_host: GPUs that Ray reserves for each worker process; a fraction lets several share one GPU, above 1 it
             must be a whole number. Default: 0.
+        host_options: What else Ray is asked for each worker process: labels of nodes, custom resources, memory.
         device: `auto` (the default) is CUDA for worker processes with a share of a GPU, else the CPU; or `cpu`, `cuda`.
         device_cache_gb: GPU memory, in GiB, in which each worker process may keep samples as they are stored (images as
             uint8), so that they are copied once and batches are made on the GPU. Raises an error on the CPU. Default:
@@ -208,6 +257,7 @@ class Resources(Section):
     hosts: PositiveInt | Literal["auto"] = "auto"
     cpus_per_host: PositiveFloat = 1
     gpus_per_host: NonNegativeFloat = 0
+    host_options: HostOptions = HostOptions()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     device_cache_gb: NonNegativeFloat = 1
     client_state_gb: NonNegativeFloat = 1
@@ -221,6 +271,19 @@ class Resources(Section):
         if self.gpus_per_host > 1 and self.gpus_per_host != int(self.gpus_per_host):
             raise ValueError("gpus_per_host above 1 must be a whole number")
         return self
+
+    @property
+    def fewest_hosts(self) -> int:
+        """The number of worker processes without which a run does not start."""
+        return 1 if self.hosts == "auto" else self.hosts
+
+    def most_hosts(self, useful: int) -> int:
+        """The largest number of worker processes of a run.
+
+        Args:
+            useful: The largest number that can have work.
+        """
+        return useful if self.hosts == "auto" else self.hosts
 
     @property
     def device_cache_bytes(self) -> int:

@@ -13,8 +13,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
 from rich.text import Text
 
+from rayfl.backends.ray.capacity import check_ever_fits
 from rayfl.backends.ray.connection import check_dashboard, connected
-from rayfl.backends.ray.placement import check_ever_fits
 from rayfl.backends.ray.private import started_cluster
 from rayfl.backends.ray.user_code import pack_main_objects
 from rayfl.callbacks.callback import Callback, Given
@@ -117,7 +117,7 @@ def submit_with(
     own = local(options.folder, "folder", AT_URI) if options.folder else None
     main_objects = pack_main_objects(resolved)
     connected(options.address)
-    check_ever_fits(resolved.resources, 1 if resolved.resources.hosts == "auto" else resolved.resources.hosts)
+    check_ever_fits(resolved.resources, resolved.resources.fewest_hosts)
     if started_cluster():
         (console or Console()).print(
             Text("warning: this program started the cluster, so the run ends when this program does", style="yellow"),

@@ -54,6 +54,16 @@ def message_for(path: str, value: Any) -> str:
         ("phases.1.cohort", True, f"phases.second.cohort: {COHORT} (got True)"),
         ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
         (
+            "resources.host_options.label_selector",
+            {"pool": "in()"},
+            "resources.host_options.label_selector: pool = 'in()' is none of value, !value, in(a, b) and !in(a, b)",
+        ),
+        (
+            "resources.host_options.resources",
+            {"GPU": 1},
+            "resources.host_options.resources: GPU is not a custom resource; use resources.gpus_per_host",
+        ),
+        (
             "data.normalize",
             {"mean": [0.5], "std": [0.0]},
             "data.normalize: mean and std need one value per channel, std above 0",

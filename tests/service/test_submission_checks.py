@@ -10,7 +10,7 @@ import pytest
 from pydantic import PrivateAttr
 
 import rayfl
-from rayfl.backends.ray.placement import Room
+from rayfl.backends.ray.capacity import Room
 from rayfl.cli.cluster import main
 from rayfl.errors import ResourceError, ScenarioError
 from tests.callbacks.scene import tables
@@ -37,7 +37,7 @@ def test_a_scenario_that_cannot_run_is_rejected_at_once(tmp_path: Path, monkeypa
 
     monkeypatch.setattr("rayfl.service.submission.connected", lambda address: None)
     monkeypatch.setattr("rayfl.service.submission.started_cluster", lambda: False)
-    monkeypatch.setattr("rayfl.backends.ray.placement.nodes", lambda: [Room({"CPU": 2.0}, {})])
+    monkeypatch.setattr("rayfl.backends.ray.capacity.nodes", lambda: [Room({"CPU": 2.0}, {})])
     with pytest.raises(ScenarioError, match="unknown callback 'early_stoping'"):
         submit(callbacks=["early_stoping"])
     with pytest.raises(ResourceError, match="do not fit on the Ray cluster"):

@@ -14,7 +14,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, Place
 
 from rayfl.backends.ray.host_actor import HostActor, scheduler_name
 from rayfl.backends.ray.object_arrays import ObjectArrays
-from rayfl.backends.ray.placement import nodes_of, reserved, resources_of
+from rayfl.backends.ray.placement import host_options, nodes_of, reserved, resources_of
 from rayfl.backends.ray.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.backends.ray.server_actor import ServerActor
 from rayfl.backends.ray.user_code import UserCode
@@ -194,8 +194,7 @@ def _beside_driver(actor: type, groups: Sequence[str] = (), **options: Any) -> A
 def _host_options(scenario: Scenario, place: PlacementGroupSchedulingStrategy) -> Any:
     resources = resources_of(scenario)
     return ray.remote(HostActor).options(
-        num_cpus=resources.cpus_per_host,
-        num_gpus=resources.gpus_per_host,
+        **host_options(resources),
         max_restarts=resources.restarts,
         # Unbounded, since Ray spends retries on a node before it declares the node dead. The number of restarts bounds
         # repeated failures.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
-from rayfl.backends.ray import placement
+from rayfl.backends.ray import capacity
 from rayfl.backends.ray.actors import KeptActors
 from rayfl.backends.ray.attempt import Attempt
 from rayfl.backends.ray.kept_cluster import KeptCluster
@@ -124,7 +124,7 @@ class RaySession:
         self._run, self._kept, self._log, self._waiting = run, actors, log, waiting
         self._states = RunStates()
         self._recoveries = RecoveryPolicy(resources_of(run.scenario).restarts, run.scenario.repeatable)
-        self._growth = GrowthPolicy(run.scenario.repeatable, placement.ASKS_EVERY_S)
+        self._growth = GrowthPolicy(run.scenario.repeatable, capacity.ASKS_EVERY_S)
         self._snapshots = LastSnapshots(run.scenario, log)
         self._last_reported = 0
         self._latest: Event | None = None
@@ -289,7 +289,7 @@ class RaySession:
         """How many hosts the run could have; 0 if the cluster's head does not answer."""
         if not self._attempt.head.is_there():
             return 0
-        return placement.hosts_with_room(self._run.scenario.resources, most_hosts(self._run.phases), len(self.hosts))
+        return capacity.hosts_with_room(self._run.scenario.resources, most_hosts(self._run.phases), len(self.hosts))
 
     def _grow(self) -> Iterator[HostsAdded]:
         before = len(self.hosts)

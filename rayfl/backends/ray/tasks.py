@@ -12,10 +12,11 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rayfl.backends.ray.capacity import check_ever_fits
 from rayfl.backends.ray.connection import attached
 from rayfl.backends.ray.failures import as_rayfl_error, take_ray_text
 from rayfl.backends.ray.log import NAME, RayLog, ray_text_in
-from rayfl.backends.ray.placement import check_ever_fits
+from rayfl.backends.ray.placement import host_options
 from rayfl.config.execution import Resources
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import ResourceError
@@ -70,8 +71,11 @@ def run_tasks(
     """
     log = RayLog(writes / NAME)
     with attached(address, workers_print=False), ray_text_in(log):
-        for resources in {task.resources for task in tasks}:
-            check_ever_fits(resources)
+        checked: list[Resources] = []
+        for resources in (task.resources for task in tasks):
+            if resources not in checked:
+                check_ever_fits(resources)
+                checked.append(resources)
         if sum(node["Alive"] for node in ray.nodes()) > 1:
             _check_seen_by_all(writes, reads)
         under_way = {
@@ -151,9 +155,9 @@ def _remote(resources: Resources) -> Any:
     Resources are set here rather than with `.options`: only for a function created with a GPU does Ray end the worker
     with the task, which releases the GPU's memory.
     """
-    return ray.remote(
-        num_cpus=resources.cpus_per_host, num_gpus=resources.gpus_per_host, max_retries=resources.restarts
-    )(_called)
+    labels = {"label_selector": selector} if (selector := resources.host_options.label_selector) else {}
+    remote: Any = ray.remote  # its overloads do not take options by unpacking
+    return remote(**host_options(resources), **labels, max_retries=resources.restarts)(_called)
 
 
 def _value(ref: Any, log: RayLog) -> Any:

@@ -147,7 +147,7 @@ def test_what_is_private_in_ray_means_what_rayfl_takes_it_for(cluster: Cluster) 
 def test_hosts_share_a_gpu_by_fractions_of_it(hosts: KeptCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, began = run_on_ray(hosts, phases=[{"name": "p", "rounds": 1, "cohort": 1}])
     assert [(host["device"], host["node"]) for host in began] == [("cpu", HEAD)] * 2
-    monkeypatch.setattr("rayfl.backends.ray.placement.SETTLE_S", 0.0)
+    monkeypatch.setattr("rayfl.backends.ray.capacity.SETTLE_S", 0.0)
     for number, told in ((1, r"is busy: .* 0 of 1 GPU are free"), (3, r"3 workers .* do not fit .* that fits is 2")):
         with (
             pytest.raises(ResourceError, match=told),

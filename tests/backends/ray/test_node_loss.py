@@ -77,7 +77,7 @@ def test_without_restarts_the_loss_of_a_node_ends_the_run_and_is_named(tmp_path:
 def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer_when_it_dies(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rayfl.backends.ray.placement.ASKS_EVERY_S", 1.0)
+    monkeypatch.setattr("rayfl.backends.ray.capacity.ASKS_EVERY_S", 1.0)
     local = {"epochs": 1, "batch_size": 16}
     phase = {"name": "p", "rounds": 300, "cohort": 5, "algorithm": "scaffold", "local": local}
     scene: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 100}, "checkpoint": {"rounds": 5}}

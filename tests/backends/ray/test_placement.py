@@ -10,7 +10,8 @@ import ray
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rayfl.backends.ray.placement import Room, _bundles, _places_in_own_group, _wait_until_freed, reserved
+from rayfl.backends.ray.capacity import Room
+from rayfl.backends.ray.placement import _bundles, _places_in_own_group, _wait_until_freed, reserved
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
@@ -56,8 +57,8 @@ def test_a_trial_without_room_or_that_captures_nothing_has_no_places(monkeypatch
 
 def test_a_trial_without_room_is_told_how_to_reserve_it(monkeypatch: pytest.MonkeyPatch) -> None:
     Trial(monkeypatch, 3)
-    monkeypatch.setattr("rayfl.backends.ray.placement.SETTLE_S", -1.0)
-    monkeypatch.setattr("rayfl.backends.ray.placement.nodes", lambda: [Room({"CPU": 3.0}, {})])
+    monkeypatch.setattr("rayfl.backends.ray.capacity.SETTLE_S", -1.0)
+    monkeypatch.setattr("rayfl.backends.ray.capacity.nodes", lambda: [Room({"CPU": 3.0}, {})])
     with pytest.raises(ResourceError) as caught, reserved(Resources(cpus_per_host=1.5, hosts=2), 100):
         pass
     assert "2 workers with 1.5 CPUs each" in str(caught.value)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfl.backends.ray.placement import Room, check_device, hosts_that_fit
+from rayfl.backends.ray.capacity import Room, check_device, hosts_that_fit
 from rayfl.config.execution import Resources
 from rayfl.errors import ResourceError
 
@@ -86,3 +86,58 @@ def test_cuda_without_a_share_of_a_gpu_is_rejected_with_the_remedy() -> None:
         check_device(resources(device="cuda"))
     check_device(resources(device="cuda", gpus_per_host=0.5))
     check_device(resources())
+
+
+LABELLED = [
+    Room({"CPU": 4.0, "spot": 2.0}, {"CPU": 4.0, "spot": 2.0}, {"pool": "train", "ray.io/market-type": "spot"}),
+    Room({"CPU": 8.0, "memory": 2.0**33}, {"CPU": 8.0, "memory": 2.0**33}, {"pool": "head"}),
+    Room({"CPU": 2.0, "accelerator_type:T4": 1.0}, {"CPU": 2.0, "accelerator_type:T4": 1.0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "hosts"),
+    [
+        ({"label_selector": {"pool": "train"}}, 4),
+        ({"label_selector": {"pool": "in(train, head)"}}, 12),
+        ({"label_selector": {"pool": "!in(train,head)"}}, 2),
+        ({"label_selector": {"pool": "!head", "ray.io/market-type": "spot"}}, 4),
+        ({"resources": {"spot": 0.4}}, 4),
+        ({"resources": {"spot": 1}}, 2),
+        ({"memory_gb": 3}, 2),
+        ({"accelerator_type": "T4"}, 2),
+    ],
+)
+def test_hosts_fit_only_on_nodes_with_the_labels_and_resources_that_they_ask_for(
+    options: dict[str, object], hosts: int
+) -> None:
+    assert hosts_that_fit(resources(host_options=options), 100, LABELLED) == hosts
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"label_selector": {"pool": "gpu"}},
+            "no node of the Ray cluster has the labels pool=gpu (they have pool=head, pool=train): change resources.",
+        ),
+        ({"label_selector": {"zone": "in(a, b)"}}, "has the labels zone=in(a, b) (they have no such keys)"),
+        ({"resources": {"fast": 1}}, "has the custom resource 'fast': change resources.host_options.resources"),
+        ({"accelerator_type": "H100"}, "has an accelerator of type H100 (they have T4): change"),
+        (
+            {"resources": {"spot": 3}},
+            "1 worker with 1 CPU, 3 spot does not fit on the Ray cluster of 3 nodes (4 CPUs, 2 spot; 8 CPUs; 2 CPUs; ",
+        ),
+        ({"memory_gb": 16}, "16 GiB of memory does not fit on the Ray cluster of 3 nodes (4 CPUs; 8 CPUs, 8 GiB of"),
+    ],
+)
+def test_what_no_node_has_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ResourceError) as caught:
+        hosts_that_fit(resources(host_options=options), 100, LABELLED)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_runtime_environment_that_ray_rejects_is_rejected_before_anything_starts() -> None:
+    with pytest.raises(ResourceError, match=r"^resources.host_options.runtime_env: .*env_vars"):
+        check_device(resources(host_options={"runtime_env": {"env_vars": {"A": 1}}}))
