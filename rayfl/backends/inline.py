@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rayfl.engine.backend import BackendSession, Ref
+from rayfl.engine.backend import BackendSession, Ref, Worker
 from rayfl.engine.device import settings_restored
 from rayfl.engine.events import Event
 from rayfl.engine.host import Host
@@ -48,9 +48,14 @@ class InlineBackend:
     rounds_ahead = 0  # submitting a round runs it
 
     def __init__(self, hosts: Sequence[Host], server: Server) -> None:
-        self.hosts = [_InlineWorker(host) for host in hosts]
-        self.nodes = [0] * len(hosts)
+        self.hosts: list[Worker] = [_InlineWorker(host) for host in hosts]
+        self.nodes: list[object] = [0] * len(hosts)
         self.server = _InlineWorker(server)
+
+    def add(self, hosts: Sequence[Worker], nodes: Sequence[object]) -> None:
+        """Lets more hosts take part."""
+        self.hosts += hosts
+        self.nodes += nodes
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
         """Returns all references, since every call has already finished."""

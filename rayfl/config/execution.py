@@ -176,6 +176,21 @@ class Numerics(Section):
     fraction_bits: Annotated[int, Field(ge=8, le=48)] = 32
 
 
+class HostRange(Section):
+    """A number of worker processes that follows the size of the cluster.
+
+    A run starts as soon as `min` fit. The rest is requested from Ray all the same, so that an autoscaler adds nodes,
+    and joins between two rounds; after the loss of nodes a run continues with fewer, and requests them again.
+
+    Attributes:
+        min: The smallest number. Default: 1.
+        max: The largest number.
+    """
+
+    min: PositiveInt = 1
+    max: PositiveInt
+
+
 class HostOptions(Section):
     """What Ray is asked for each worker process, besides CPUs and GPUs.
 
@@ -228,7 +243,7 @@ class Resources(Section):
 
     Attributes:
         hosts: Number of worker processes. `auto` (the default) starts one for every `cpus_per_host` CPUs (and
-            `gpus_per_host` GPUs) of the cluster.
+            `gpus_per_host` GPUs) of the cluster. `{ min = 2, max = 40 }` is for clusters that grow and shrink.
         cpus_per_host: CPUs that Ray reserves for each worker process. Default: 1.
         gpus_per_host: GPUs that Ray reserves for each worker process; a fraction lets several share one GPU, above 1 it
             must be a whole number. Default: 0.
@@ -254,7 +269,7 @@ class Resources(Section):
             its address. Raises an error if a cluster is already running, or if none is started. Default: false.
     """
 
-    hosts: PositiveInt | Literal["auto"] = "auto"
+    hosts: PositiveInt | Literal["auto"] | HostRange = "auto"
     cpus_per_host: PositiveFloat = 1
     gpus_per_host: NonNegativeFloat = 0
     host_options: HostOptions = HostOptions()
@@ -266,6 +281,13 @@ class Resources(Section):
     watchdog_s: PositiveFloat = 60
     dashboard: bool = False
 
+    @field_validator("hosts")
+    @classmethod
+    def _in_order(cls, hosts: int | str | HostRange) -> int | str | HostRange:
+        if isinstance(hosts, HostRange) and hosts.min > hosts.max:
+            raise ValueError(f"min = {hosts.min} is above max = {hosts.max}; lower min or raise max")
+        return hosts
+
     @model_validator(mode="after")
     def _whole_gpus(self) -> Resources:
         if self.gpus_per_host > 1 and self.gpus_per_host != int(self.gpus_per_host):
@@ -275,7 +297,12 @@ class Resources(Section):
     @property
     def fewest_hosts(self) -> int:
         """The number of worker processes without which a run does not start."""
-        return 1 if self.hosts == "auto" else self.hosts
+        match self.hosts:
+            case HostRange():
+                return self.hosts.min
+            case int():
+                return self.hosts
+        return 1
 
     def most_hosts(self, useful: int) -> int:
         """The largest number of worker processes of a run.
@@ -283,7 +310,12 @@ class Resources(Section):
         Args:
             useful: The largest number that can have work.
         """
-        return useful if self.hosts == "auto" else self.hosts
+        match self.hosts:
+            case HostRange():
+                return max(self.hosts.min, min(self.hosts.max, useful))
+            case int():
+                return self.hosts
+        return useful
 
     @property
     def device_cache_bytes(self) -> int:

@@ -22,7 +22,10 @@ BASE_STEPS = 1.0
 """Cost of a client update besides its steps (loading the model, adding its answer), in steps."""
 
 BUCKETS = 64
-"""Number of parts into which clients that keep state are divided, whatever the number of workers."""
+"""Number of parts of clients that keep state. Only those of the same part train at once, on any number of workers."""
+
+HOMES = 4096
+"""Number of parts that more than `BUCKETS` workers share, whose clients train one by one."""
 
 Group = list[int]
 """Clients that train at once."""
@@ -94,15 +97,20 @@ def merge_steps(hosts: Sequence[int], nodes: Sequence[object]) -> list[list[list
         groups = [heads[first : first + MERGED] for first in range(0, len(heads), MERGED)]
 
 
-def most_hosts(plans: Sequence[PhasePlan]) -> int:
-    """Returns the number of hosts that can have work, for scenarios that leave it open."""
+def most_homes(at_once: int) -> int:
+    """The largest number of hosts that clients with state can be divided among; `at_once` of them train at once."""
+    return HOMES if at_once == 1 else BUCKETS
+
+
+def most_hosts(plans: Sequence[PhasePlan], at_once: int) -> int:
+    """Returns the number of hosts that can have work, for scenarios that leave it open; see `most_homes`."""
     num_clients = max(plan.num_clients for plan in plans)
-    return min(num_clients, BUCKETS) if any(plan.keeps_client_state for plan in plans) else num_clients
+    return min(num_clients, most_homes(at_once)) if any(plan.keeps_client_state for plan in plans) else num_clients
 
 
 def home(client: Clients, hosts: int) -> Clients:
     """Returns the number of the host that keeps a client's state, or of those that keep the states of several."""
-    return client % BUCKETS % hosts
+    return client % (BUCKETS if hosts <= BUCKETS else HOMES) % hosts
 
 
 def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int) -> list[list[Group]]:
@@ -115,7 +123,7 @@ def at_home(clients: Sequence[int], steps: Sequence[int], size: int, hosts: int)
     """
     buckets: dict[int, list[int]] = {}
     for place, client in enumerate(clients):
-        buckets.setdefault(client % BUCKETS, []).append(place)
+        buckets.setdefault(client % (BUCKETS if hosts <= BUCKETS else HOMES), []).append(place)
     assigned: list[list[Group]] = [[] for _ in range(hosts)]
     for places in buckets.values():
         groups = grouped([clients[place] for place in places], [steps[place] for place in places], size)
@@ -253,6 +261,11 @@ class UpdatesOnHosts:
         self._hosts, self._at_once, self._steps, self._submit = hosts, at_once, steps, submit
         self._ahead: dict[int, Submitted] = {}
         self._load = [0.0] * hosts
+
+    def spread_over(self, hosts: int) -> None:
+        """Submits later updates to this many hosts; more may have joined."""
+        self._load += [min(self._load)] * (hosts - self._hosts)
+        self._hosts = hosts
 
     def answers_of(self, updates: Sequence[Update]) -> list[Submitted]:
         """Returns the answers of updates that are needed now, and submits those not submitted before."""

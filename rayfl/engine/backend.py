@@ -63,6 +63,14 @@ class Backend(Protocol):
     def server(self) -> Worker:
         """The server."""
 
+    def add(self, hosts: Sequence[Worker], nodes: Sequence[object]) -> None:
+        """Lets more hosts take part, with the next numbers.
+
+        Args:
+            hosts: The hosts, which have begun the run.
+            nodes: Their nodes.
+        """
+
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
         """Waits until at least one reference is ready, and returns all that are; none after the timeout."""
 

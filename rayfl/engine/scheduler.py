@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from rayfl.engine.assignment import BUCKETS, home
-from rayfl.engine.backend import Backend, Call, Ref
-from rayfl.engine.events import BudgetSpent, Event, RoundSettled
+from rayfl.engine.assignment import home, most_homes
+from rayfl.engine.backend import Backend, Call, Ref, Worker
+from rayfl.engine.events import BudgetSpent, Event, HostsAdded, RoundSettled, SnapshotTaken
 from rayfl.engine.plan.phase_plan import PhasePlan, scores_personal_models
 from rayfl.engine.plan.rounds import RoundIndex, is_evaluated
 from rayfl.engine.plan.run_plan import RunPlan
@@ -141,10 +141,11 @@ class Scheduler:
 
     def __init__(self, run: RunPlan, backend: Backend) -> None:
         self._scenario, self._plans, self._backend = run.scenario, run.own_phases(), backend
-        if len(backend.hosts) > BUCKETS and any(plan.keeps_client_state for plan in self._plans):
+        most = most_homes(run.scenario.numerics.clients_at_once)
+        if len(backend.hosts) > most and any(plan.keeps_client_state for plan in self._plans):
             raise ResourceError(
                 f"{len(backend.hosts)} workers are too many: clients that keep state can be divided among at most "
-                f"{BUCKETS}; set resources.hosts={BUCKETS}"
+                f"{most}; set resources.hosts={most}"
             )
         self._watchdog = Watchdog(run.scenario, backend)
         self._progress = CommittedState(run)
@@ -153,6 +154,7 @@ class Scheduler:
         self._settles, self._stopped, self._interrupted = run.settles, False, False
         self._last_from: int | None = None
         self._snapshots: Snapshotting | None = None
+        self._newcomers = deque[tuple[Sequence[Worker], Sequence[object]]]()
 
     def run(self) -> Iterator[Event]:
         """Runs the scenario from its last committed round to its end.
@@ -197,6 +199,45 @@ class Scheduler:
         """Ends the run, unfinished, after the current round, with a snapshot of it; other threads may call this."""
         self._interrupted = True
 
+    def join(self, hosts: Sequence[Worker], nodes: Sequence[object]) -> None:
+        """Lets more hosts take part from the end of a round on; other threads may call this.
+
+        If clients keep state, hosts join at the end of a round before the next one begins, and only if snapshots are
+        taken (`checkpoint_to`): every host then reads the states of its clients from one.
+
+        Args:
+            hosts: The hosts, which have begun the run.
+            nodes: Their nodes.
+        """
+        self._newcomers.append((hosts, nodes))
+
+    def _let_join(self, index: RoundIndex, idle: bool) -> Generator[Event, None, None]:
+        """Lets newcomers take part after a committed round; `idle` says that no later one is under way."""
+        hosts, snapshots = self._backend.hosts, self._snapshots
+        before, stateful = len(hosts), any(plan.keeps_client_state for plan in self._plans)
+        if not self._newcomers or self._stopped or (stateful and (not idle or snapshots is None)):
+            return
+        taken: RunSnapshot | None = None
+        if stateful and snapshots is not None:
+            yield from snapshots.finish()
+            self._snapshot(snapshots)
+            for event in snapshots.finish():
+                yield event
+                taken = RunSnapshot.from_json(event.snapshot) if isinstance(event, SnapshotTaken) else taken
+            if taken is None:  # it could not be written
+                return
+        while self._newcomers:
+            self._backend.add(*self._newcomers.popleft())
+        if taken is not None and snapshots is not None:
+            refs = self._give_states(taken, snapshots.store)
+            yield from self._wait([Call(ref, "workers: client states") for ref in refs], index)
+        yield HostsAdded(index.config(self._scenario).name, index.round, before, len(hosts))
+
+    def _give_states(self, snapshot: RunSnapshot, store: StateStore) -> list[Ref]:
+        """Has every host read the states of its clients."""
+        hosts, part = self._backend.hosts, (snapshot.index, snapshot.clients)
+        return [host.call("restore", *part, number, len(hosts), store) for number, host in enumerate(hosts)]
+
     def _snapshot(self, snapshots: Snapshotting) -> None:
         """Starts a snapshot of the state after the last round that was reported as done."""
         index = self._progress.index
@@ -230,10 +271,7 @@ class Scheduler:
             RayflError: A state is missing or damaged.
         """
         self._progress.restore(snapshot, store)
-        hosts = self._backend.hosts
-        refs = [self._backend.server.call("restore", snapshot.server, store)]
-        for number, host in enumerate(hosts):
-            refs.append(host.call("restore", snapshot.index, snapshot.clients, number, len(hosts), store))
+        refs = [self._backend.server.call("restore", snapshot.server, store), *self._give_states(snapshot, store)]
         for ref in refs:
             self._backend.get(ref)
         for index, stored in zip(snapshot.evaluations, snapshot.server.models, strict=True):
@@ -306,6 +344,7 @@ class Scheduler:
             else:
                 yield from self._evaluations.collect(self._evaluations.ahead(done.index))
             yield from self._checkpoint()
+            yield from self._let_join(done.index, idle=not under_way)
 
     def _settle(self, done: SubmittedRound) -> Generator[Event, None, None]:
         """Reports the rest of a committed round before a later one is processed."""

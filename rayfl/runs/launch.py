@@ -19,6 +19,7 @@ from rich.text import Text
 from rayfl.backends.ray.tune import in_trial
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
+from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.headline import headline_label
@@ -230,7 +231,7 @@ def _launch_held(
         run = Run(run_plan, model, records, callbacks, console, state, checkpoints, ledger, check_held)
         stack.enter_context(run)
         runs.append(run)
-        opened = _session(run_plan, launch, records.folder, run.status)
+        opened = _session(run_plan, launch, records.folder, run.status, console)
         run.connect(opened, launch.options.backend, reopened.restore if reopened else None, place)
         if launch.request and launch.for_itself:
             launch.request.pass_to(run.stop)
@@ -288,7 +289,9 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
     return run_plan
 
 
-def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) -> AbstractContextManager[BackendSession]:
+def _session(
+    run_plan: RunPlan, launch: Launch, folder: Path, status: Status, console: Console
+) -> AbstractContextManager[BackendSession]:
     # imported only if chosen, so that `inline` works without Ray
     if launch.options.backend == "inline":
         from rayfl.backends.inline import inline_session
@@ -299,12 +302,17 @@ def _session(run_plan: RunPlan, launch: Launch, folder: Path, status: Status) ->
     from rayfl.backends.ray.log import NAME, RayLog
     from rayfl.backends.ray.session import ray_session
 
-    def wait(why: str) -> None:
-        assert launch.request is not None
-        status.waiting(why)
-        launch.request.check()
+    told: list[str] = []
 
-    waiting = wait if launch.request else None
+    def wait(why: str) -> None:
+        if not told:
+            console.print(Text(f"waiting  {why}", style="yellow"), soft_wrap=True)
+            told.append(why)
+        status.waiting(why)
+        if launch.request:
+            launch.request.check()
+
+    waiting = wait if launch.request or isinstance(run_plan.scenario.resources.hosts, HostRange) else None
     return ray_session(run_plan, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
 
 

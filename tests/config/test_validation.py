@@ -52,7 +52,16 @@ def message_for(path: str, value: Any) -> str:
             f"phases.first.local.lr: must be at most 3.4e38 in magnitude, the largest float32 (got {10**40})",
         ),
         ("phases.1.cohort", True, f"phases.second.cohort: {COHORT} (got True)"),
-        ("resources.hosts", 0, "resources.hosts: must be greater than 0 or must be 'auto' (got 0)"),
+        (
+            "resources.hosts",
+            0,
+            "resources.hosts: must be greater than 0 or must be 'auto' or must be a table (got 0)",
+        ),
+        (
+            "resources.hosts",
+            {"min": 5, "max": 3},
+            "resources.hosts: min = 5 is above max = 3; lower min or raise max",
+        ),
         (
             "resources.host_options.label_selector",
             {"pool": "in()"},

@@ -118,7 +118,7 @@ USES = """
     DRAWN                                                     => phases.p.cohort
     PERSONAL                                                  => evaluation.client_model
     resources.client_state_gb=2                               => resources.client_state_gb
-    resources.hosts=65                                        => resources.hosts
+    resources.hosts=4097                                      => resources.hosts
 """
 """Uses of an algorithm, and the key that is named where it does not support one."""
 
@@ -170,8 +170,8 @@ CHECKS = """
     HIDDEN & TWO =>
     HIDDEN & p.dp.secure=true & TWO => numerics.clients_at_once: .* which phases.p.dp.secure rules out; leave it out
     HIDDEN & p.dp.secure=true =>
-    p.algorithm='scaffold' & resources.hosts=64 =>
-    p.algorithm='scaffold' & resources.hosts=65 => resources.hosts: 65 is .* at most 64 workers; set resources.hosts=64
+    p.algorithm='scaffold' & resources.hosts=4096 =>
+    p.algorithm='scaffold' & resources.hosts=4097 => resources.hosts: 4097 is .* set resources.hosts=4096
     p.algorithm='@Untrained' & RELAY => phases.p: '.*' cannot run in a relay: its clients do not train
     p.algorithm={name='@Mine', extra=1} & RELAY =>
     p.algorithm={name='@Mine', weighting='uniform'} & RELAY => phases.p.algorithm.weighting: has no effect in a relay

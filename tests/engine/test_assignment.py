@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +36,15 @@ def test_clients_of_like_lengths_are_grouped_the_longest_first_and_ties_in_the_o
 def test_clients_with_state_always_go_to_the_same_host() -> None:
     assert at_home([5, 2, 3, 0], [1, 1, 1, 1], 1, 3) == [[[3], [0]], [], [[5], [2]]]
     assert [home(client, 63) for client in (5, 63, 64, 127)] == [5, 0, 0, 0]  # by the client's bucket of 64
+
+
+def test_more_hosts_than_buckets_share_clients_with_state_evenly() -> None:
+    hosts, clients = 80, np.arange(8192)
+    each = np.bincount(home(clients, hosts), minlength=hosts)
+    assert set(each.tolist()) == {2 * 51, 2 * 52}  # of 4 096 places
+    spread = at_home(clients.tolist(), [1] * 8192, 1, hosts)
+    assert [len(groups) for groups in spread] == each.tolist()
+    assert all(home(client, hosts) == host for host, groups in enumerate(spread) for (client,) in groups)
 
 
 @given(

@@ -17,7 +17,7 @@ from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import SampleRequest
 from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.assignment import BUCKETS, most_hosts
+from rayfl.engine.assignment import BUCKETS, HOMES, most_hosts
 from rayfl.engine.events import RoundDone
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
@@ -220,18 +220,24 @@ def test_too_little_memory_for_a_group_names_the_clients_and_the_key(monkeypatch
 
 
 def test_more_hosts_than_there_are_buckets_for_client_state_are_rejected() -> None:
-    def scenario(hosts: int, algorithm: str) -> Scenario:
-        return Scenario.from_tables(tables(phases=[FEDERATED | {"algorithm": algorithm}], resources={"hosts": hosts}))
+    def scenario(hosts: int, algorithm: str, at_once: int) -> Scenario:
+        changes = {"resources": {"hosts": hosts}, "numerics": {"clients_at_once": at_once}}
+        return Scenario.from_tables(tables(phases=[FEDERATED | {"algorithm": algorithm}], **changes))
 
-    prepare(scenario(BUCKETS, "scaffold"), Path())
-    prepare(scenario(BUCKETS + 1, "fedavg"), Path())
-    with pytest.raises(ScenarioError, match=r"^resources\.hosts: 65 is too many .*; set resources\.hosts=64$"):
-        prepare(scenario(BUCKETS + 1, "scaffold"), Path())
+    prepare(scenario(BUCKETS, "scaffold", 2), Path())
+    prepare(scenario(BUCKETS + 1, "scaffold", 1), Path())
+    prepare(scenario(HOMES + 1, "fedavg", 1), Path())
+    said = r"^resources\.hosts: 65 is too many .*keep state, 2 of which train at once, can .*; set resources\.hosts=64$"
+    with pytest.raises(ScenarioError, match=said):
+        prepare(scenario(BUCKETS + 1, "scaffold", 2), Path())
+    with pytest.raises(ScenarioError, match=r"^resources\.hosts: 4097 is too many .*; set resources\.hosts=4096$"):
+        prepare(scenario(HOMES + 1, "scaffold", 1), Path())
     hosts: Any = [None] * (BUCKETS + 1)
     server: Any = None
+    stacked = prepared(phases=[FEDERATED | {"algorithm": "scaffold"}], numerics={"clients_at_once": 2})
     with pytest.raises(ResourceError, match=r"^65 workers are too many: .* at most 64; set resources\.hosts=64$"):
-        Scheduler(prepared(phases=[FEDERATED | {"algorithm": "scaffold"}]), InlineBackend(hosts, server))
-    thousand = Population(np.ones(1000, np.int64), Slices.of(()))
-    for algorithm, most in (("scaffold", BUCKETS), ("fedavg", 1000)):
-        (plan,) = plan_phases(scenario(1, algorithm))
-        assert most_hosts([plan.with_facts(population=thousand)]) == most
+        Scheduler(stacked, InlineBackend(hosts, server))
+    many = Population(np.ones(5000, np.int64), Slices.of(()))
+    for algorithm, at_once, most in (("scaffold", 2, BUCKETS), ("scaffold", 1, HOMES), ("fedavg", 2, 5000)):
+        (plan,) = plan_phases(scenario(1, algorithm, at_once))
+        assert most_hosts([plan.with_facts(population=many)], at_once) == most

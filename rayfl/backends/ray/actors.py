@@ -10,19 +10,21 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
+from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.host_actor import HostActor, scheduler_name
 from rayfl.backends.ray.object_arrays import ObjectArrays
-from rayfl.backends.ray.placement import host_options, nodes_of, reserved, resources_of
+from rayfl.backends.ray.placement import Reservation, host_options, nodes_of, reserved, resources_of
 from rayfl.backends.ray.scheduler_actor import DURING_RUN, SchedulerActor
 from rayfl.backends.ray.server_actor import ServerActor
 from rayfl.backends.ray.user_code import UserCode
 from rayfl.backends.ray.workers import ActorWorker, RayBackend
+from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ResourceError
 
 ANY = 2**31
 """More hosts than any cluster has room for."""
@@ -33,26 +35,24 @@ class Actors:
 
     Args:
         scenario: The scenario of the first run.
-        places: The place of each host.
+        reservation: Has the place of each host.
 
     Attributes:
+        reservation: The places of the hosts, and requests for more.
         server: The server.
         hosts: The hosts, by number.
+        newcomers: Hosts that start beside them, and have no part in the run yet; their numbers follow.
         scheduler: The scheduler.
-        groups: The placement groups that hold the hosts.
     """
 
-    def __init__(self, scenario: Scenario, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
-        name = f"rayfl-server-{uuid.uuid4().hex}"
+    def __init__(self, scenario: Scenario, reservation: Reservation) -> None:
+        self._name, self._scenario, self.reservation = f"rayfl-server-{uuid.uuid4().hex}", scenario, reservation
         # first, since they import the most: they get the processes that Ray has already started
-        self.hosts = [
-            ActorWorker(_host_options(scenario, place).remote(index, name), f"worker {index}", HostActor)
-            for index, place in enumerate(places)
-        ]
-        self.server = ActorWorker(_beside_driver(ServerActor, name=name).remote(), "the server", ServerActor)
-        self.groups = {place.placement_group for place in places}
-        self._backend = RayBackend(self.hosts, self.server, nodes_of(places))
-        scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(name)).remote()
+        self.hosts = self._started(reservation.places, 0)
+        self._places = list(reservation.places)
+        self.newcomers: list[ActorWorker] = []
+        self.server = ActorWorker(_beside_driver(ServerActor, name=self._name).remote(), "the server", ServerActor)
+        scheduler = _beside_driver(SchedulerActor, [DURING_RUN], name=scheduler_name(self._name)).remote()
         self.scheduler = ActorWorker(scheduler, "the scheduler", SchedulerActor)
 
     @property
@@ -60,17 +60,58 @@ class Actors:
         """All actors: hosts, server and scheduler."""
         return [*self.hosts, self.server, self.scheduler]
 
+    @property
+    def groups(self) -> set[PlacementGroup]:
+        """The placement groups that hold the hosts."""
+        return {place.placement_group for place in self._places[: len(self.hosts)]}
+
+    def start_more(self) -> list[ActorWorker]:
+        """Starts hosts in places that were requested and have arrived; they begin the present run, without any part."""
+        arrived = self.reservation.arrived()
+        started = self._started(arrived, len(self.hosts) + len(self.newcomers))
+        self._places += arrived
+        self.newcomers += started
+        for host in started:
+            host.call("open")
+        return started
+
+    def nodes(self) -> list[str]:
+        """The node of every host and newcomer."""
+        return nodes_of(self._places)
+
+    def admit(self, hosts: int) -> None:
+        """Makes newcomers hosts, so that there are this many."""
+        joined = hosts - len(self.hosts)
+        self.hosts += self.newcomers[:joined]
+        del self.newcomers[:joined]
+
+    def dismiss(self, kept: int) -> None:
+        """Ends all newcomers but the first ones, and gives back their places."""
+        for worker in self.newcomers[kept:]:
+            ray.kill(worker.actor)
+        del self.newcomers[kept:]
+        here = len(self.hosts) + kept
+        self.reservation.give_back(self._places[here:])
+        del self._places[here:]
+
+    def _started(self, places: Sequence[PlacementGroupSchedulingStrategy], first: int) -> list[ActorWorker]:
+        return [
+            ActorWorker(_host_options(self._scenario, place).remote(index, self._name), f"worker {index}", HostActor)
+            for index, place in enumerate(places, first)
+        ]
+
     def open(self, run: RunPlan) -> None:
         """Begins a run on all actors; discards everything from the previous one."""
+        self.admit(len(self.hosts) + len(self.newcomers))
         code, shared, whole = _sent(run)
         opened = self.server.call("open", code, shared, whole)
         begun = [host.call("open", opened) for host in self.hosts]  # after the server, which a host asks for the run
-        begun.append(self.scheduler.call("open", code, shared, self._backend))
+        begun.append(self.scheduler.call("open", code, shared, RayBackend(self.hosts, self.server, self.nodes())))
         # Ray lets later calls overtake one whose arguments are still awaited, and they would find the previous run
         ray.wait(begun, num_returns=len(begun))
 
     def end(self) -> None:
-        for worker in (self.scheduler, *self.hosts, self.server):
+        for worker in (self.scheduler, *self.hosts, *self.newcomers, self.server):
             ray.kill(worker.actor)
 
 
@@ -111,10 +152,11 @@ class KeptActors:
         Raises:
             ResourceError: See `reserved`.
         """
-        serve, most = _served(run.scenario), most_hosts(run.phases)
+        serve, most = _served(run.scenario), most_hosts(run.phases, run.scenario.numerics.clients_at_once)
         code = {module: digest for module, digest in run.code.items() if module != "__main__"}
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
         if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
+            self._ask_for_more(run, most)
             served, self._has_served = self._has_served, True
             self._imported |= code
             self._actors.open(run)
@@ -123,9 +165,11 @@ class KeptActors:
         try:
             resources = run.scenario.resources
             if as_many_as_fit and resources.hosts != "auto":
-                most, resources = resources.hosts, resources.model_copy(update={"hosts": "auto"})
-            places = self._stack.enter_context(reserved(resources, most, waiting))
-            self._begin(run.scenario, most, places)
+                if waiting is None and isinstance(resources.hosts, int):
+                    waiting = _do_not_wait
+                fewer = HostRange(min=1, max=resources.most_hosts(most))
+                resources = resources.model_copy(update={"hosts": fewer})
+            self._begin(run.scenario, most, self._stack.enter_context(reserved(resources, most, waiting)))
             assert self._actors is not None
             self._imported, self._has_served = code, True
             self._actors.open(run)
@@ -140,12 +184,17 @@ class KeptActors:
         Does nothing if they do not fit the cluster, which `take` reports.
         """
         try:
-            self._begin(scenario, ANY, self._stack.enter_context(reserved(scenario.resources, ANY)))
+            self._begin(scenario, ANY, self._stack.enter_context(reserved(scenario.resources, ANY, _do_not_wait)))
         except (RayflError, RayError):
             self.discard()
 
-    def _begin(self, scenario: Scenario, most: int, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
-        self._actors, self._serve, self._most = Actors(scenario, places), _served(scenario), most
+    def _ask_for_more(self, run: RunPlan, most: int) -> None:
+        """Has as many requests wait as the run can use; those of the run before may be more or fewer."""
+        if self._actors is not None and isinstance(run.scenario.resources.hosts, HostRange):
+            self._actors.reservation.request(run.scenario.resources.most_hosts(most))
+
+    def _begin(self, scenario: Scenario, most: int, reservation: Reservation) -> None:
+        self._actors, self._serve, self._most = Actors(scenario, reservation), _served(scenario), most
         self._imported, self._has_served = {}, False
         self._stack.callback(self._actors.end)
 
@@ -158,6 +207,10 @@ class KeptActors:
         """Ends the actors and releases their reserved resources."""
         self._actors = None
         self._stack.close()
+
+
+def _do_not_wait(why: str) -> None:
+    raise ResourceError(why)
 
 
 def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.ObjectRef[RunPlan]]]:

@@ -21,11 +21,12 @@ from ray.util import placement_group_table
 
 from rayfl.backends.ray.actors import Actors, KeptActors
 from rayfl.backends.ray.failures import as_rayfl_error, take_ray_text
+from rayfl.backends.ray.growth import Growth
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.private import restarts
 from rayfl.backends.ray.workers import ActorWorker, RayBackend, names_of
 from rayfl.engine.backend import Call, Ref
-from rayfl.engine.events import Event, HostRestarted, RoundDone, RoundSettled
+from rayfl.engine.events import Event, HostRestarted, HostsAdded, RoundDone, RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import LostError, ResourceError
@@ -110,7 +111,12 @@ class Deaths:
     def __init__(self, actors: Actors, head: Head) -> None:
         self._head = head
         self._actors, self._asked = actors, time.monotonic()
-        self._restarts = [restarts(host.actor) for host in actors.hosts]
+        self._restarts: list[int] = []
+        self.note_joined()
+
+    def note_joined(self) -> None:
+        """Watches hosts that have joined, too."""
+        self._restarts += [restarts(host.actor) for host in self._actors.hosts[len(self._restarts) :]]
 
     def since(self, done: RoundDone) -> Iterator[HostRestarted]:
         """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most."""
@@ -155,6 +161,7 @@ class Attempt:
         actors: Hosts, server and scheduler.
         hosts: The description of each host (`Host.describe`).
         deaths: Watches for actors that die.
+        growth: Lets more hosts join.
         head: The head of the cluster.
 
     Raises:
@@ -188,7 +195,7 @@ class Attempt:
                 if not served:
                     raise
                 kept.discard()  # one of the reused actors has died
-        self.deaths = Deaths(self.actors, self.head)
+        self.deaths, self.growth = Deaths(self.actors, self.head), Growth(self.actors, log)
 
     @property
     def has_begun(self) -> bool:
@@ -215,6 +222,10 @@ class Attempt:
                 return None
             self._stream = None  # a stream ends at each settled round, where the run may be stopped
         event: Event = self._get(ref)
+        if isinstance(event, HostsAdded):
+            self.hosts += self.growth.admit(event.hosts)
+            self.deaths.note_joined()
+            self._names |= names_of(self.actors.hosts)
         self._latest, self._place = event, (event.phase, event.round)
         return event
 
@@ -263,6 +274,7 @@ class Attempt:
         Args:
             deaths: Counts from the previous attempt; see `Deaths.in_updates`.
         """
+        self.growth.watched = True
         calls = [self.actors.server.call("suspect", deaths), *(host.call("watch") for host in self.actors.hosts)]
         for ref in calls:
             self._get(ref)

@@ -12,7 +12,7 @@ from ray.runtime_env import RuntimeEnv
 from ray.util import get_current_placement_group
 
 from rayfl.backends.ray.private import available_resources_per_node
-from rayfl.config.execution import HostOptions, Resources
+from rayfl.config.execution import HostOptions, HostRange, Resources
 from rayfl.errors import ResourceError
 
 ACCELERATOR = "accelerator_type:"
@@ -79,9 +79,12 @@ def check_ever_fits(resources: Resources, hosts: int = 1) -> None:
     """Checks that a number of hosts fits on the cluster when it is idle.
 
     Raises:
-        ResourceError: They do not fit; gives the cluster's resources and the request.
+        ResourceError: They do not fit, and the number does not follow the cluster's size; gives the cluster's resources
+            and the request.
     """
     check_device(resources)
+    if isinstance(resources.hosts, HostRange):
+        return  # the cluster may grow
     fixed = resources.model_copy(update={"hosts": hosts})
     hosts_that_fit(fixed, hosts, [Room(room.total, room.total, room.labels) for room in nodes()])
 
@@ -115,6 +118,11 @@ def hosts_that_fit(resources: Resources, most: int, rooms: Sequence[Room]) -> in
         return max(wanted, min(now, resources.most_hosts(most)))
     asked = f"{wanted} worker{'s' * (wanted != 1)} with {_in_words(bundle(resources))}" + " each" * (wanted != 1)
     cluster = f"the Ray cluster of {len(rooms)} node{'s' * (len(rooms) != 1)}"
+    if isinstance(resources.hosts, HostRange):
+        raise BusyError(
+            f"{cluster} has no room yet for {asked}, while {_free_in_words(rooms)}: they are requested, and an "
+            "autoscaler adds nodes for them; without one, add nodes, or lower resources.hosts.min"
+        )
     if wanted <= ever:
         advice = f"set resources.hosts={now}, which fits now" if now else "nothing fits now"
         raise BusyError(
@@ -223,7 +231,7 @@ def _free_in_words(rooms: Sequence[Room]) -> str:
 
 
 ASKS_EVERY_S = 60.0
-"""How often to look for room: adding hosts replaces the present ones, which takes some seconds."""
+"""How often a run with `hosts = "auto"` looks for room for more."""
 
 
 def hosts_with_room(resources: Resources, most: int, hosts: int) -> int:
@@ -232,7 +240,7 @@ def hosts_with_room(resources: Resources, most: int, hosts: int) -> int:
     Args:
         resources: The scenario's resources; a number of hosts there is an upper limit.
         most: The most hosts that would have any work.
-        hosts: How many the run has.
+        hosts: How many the run has, or has requested.
     """
     wanted, selector = resources.most_hosts(most), resources.host_options.label_selector
     if hosts >= wanted or get_current_placement_group() is not None:  # a trial's resources do not grow

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import ray
@@ -18,7 +18,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.capacity import BusyError, Room, bundle, check_device, fitting, memory_of, plan_hosts
-from rayfl.config.execution import Resources
+from rayfl.config.execution import HostRange, Resources
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
 
@@ -46,23 +46,107 @@ PLACEMENT_TIMEOUT_S = 30.0
 WAITING_TICK_S = 1.0
 
 
-@contextmanager
-def reserved(
-    resources: Resources, most: int, waiting: Callable[[str], None] | None = None
-) -> Iterator[Sequence[PlacementGroupSchedulingStrategy]]:
-    """Reserves resources for the hosts for the duration of the block.
-
-    A program inside a placement group that captures its tasks and actors, such as a trial of Ray Tune, uses the group's
-    bundles if the hosts fit into them.
+class Reservation:
+    """Places of a run's hosts, and requests for more places, which Ray's autoscaler sees as long as they wait.
 
     Args:
         resources: The scenario's resources.
-        most: With `auto`, the largest number of hosts.
+        places: Places in a placement group that somebody else holds.
+
+    Attributes:
+        places: The places, in the order in which they were reserved.
+    """
+
+    def __init__(self, resources: Resources, places: Sequence[PlacementGroupSchedulingStrategy] = ()) -> None:
+        self._resources, self.places = resources, list(places)
+        self._groups: list[PlacementGroup] = []
+        self._requested: list[PlacementGroup] = []
+
+    @property
+    def wanted(self) -> int:
+        """The number of hosts that have a place or wait for one."""
+        return len(self.places) + len(self._requested)
+
+    def take(self, hosts: int) -> None:
+        """Reserves places at once, spread over the nodes.
+
+        Raises:
+            BusyError: Ray did not provide them in time.
+        """
+        group = self._group(hosts)
+        self._groups.append(group)
+        try:
+            ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
+        except GetTimeoutError:
+            self._release([self._groups.pop()])
+            raise BusyError(
+                f"the cluster did not provide {hosts} times {bundle(self._resources)} within {PLACEMENT_TIMEOUT_S:g} "
+                "s: another program may have taken them in the meantime; see `ray status`"
+            ) from None
+        self.places += [_place(group, index) for index in range(hosts)]
+
+    def request(self, hosts: int) -> None:
+        """Requests places, or withdraws requests, so that this many hosts have a place or wait for one."""
+        while self.wanted < hosts:
+            self._requested.append(self._group(1))
+        if surplus := min(self.wanted - hosts, len(self._requested)):
+            self._release([self._requested.pop() for _ in range(surplus)])
+
+    def arrived(self) -> list[PlacementGroupSchedulingStrategy]:
+        """The requested places that Ray has reserved since the last call."""
+        if not self._requested:
+            return []
+        table = placement_group_table()
+        ready = [group for group in self._requested if table.get(group.id.hex(), {}).get("state") == "CREATED"]
+        self._requested = [group for group in self._requested if group not in ready]
+        self._groups += ready
+        arrived = [_place(group, 0) for group in ready]
+        self.places += arrived
+        return arrived
+
+    def give_back(self, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        """Gives back places that were requested one by one."""
+        groups = [place.placement_group for place in places]
+        self.places = [place for place in self.places if place not in places]
+        self._groups = [group for group in self._groups if group not in groups]
+        self._release(groups)
+
+    def close(self) -> None:
+        """Gives back all places, and withdraws the requests."""
+        groups = [*self._groups, *self._requested]
+        self.places, self._groups, self._requested = [], [], []
+        self._release(groups)
+
+    def _group(self, hosts: int) -> PlacementGroup:
+        asked, selector = bundle(self._resources), self._resources.host_options.label_selector
+        group: PlacementGroup = placement_group(
+            [asked] * hosts, strategy="SPREAD", bundle_label_selector=[selector] * hosts if selector else None
+        )
+        return group
+
+    def _release(self, groups: Sequence[PlacementGroup]) -> None:
+        for group in groups:
+            remove_placement_group(group)
+        for group in groups:
+            _wait_until_freed(group)
+
+
+@contextmanager
+def reserved(resources: Resources, most: int, waiting: Callable[[str], None] | None = None) -> Iterator[Reservation]:
+    """Reserves resources for the hosts for the duration of the block.
+
+    A program inside a placement group that captures its tasks and actors, such as a trial of Ray Tune, uses the group's
+    bundles if the hosts fit into them. Otherwise a range of hosts requests the largest number, and waits for the
+    smallest.
+
+    Args:
+        resources: The scenario's resources.
+        most: The largest number of hosts that can have work.
         waiting: Called with the reason about every second while the cluster is busy; it may raise. Without it, a busy
-            cluster is an error.
+            cluster is an error, except that a range of hosts waits.
 
     Yields:
-        The place of each host.
+        The places of the hosts.
 
     Raises:
         ResourceError: The hosts do not fit on the cluster, or Ray did not free the reserved resources in time.
@@ -70,22 +154,38 @@ def reserved(
     check_device(resources)
     own = _places_in_own_group(resources, most)
     if own:
-        yield own
+        yield Reservation(resources, own)
         return
-    with ExitStack() as stack:
-        while True:
-            try:
-                hosts = plan_hosts(resources, most)
-                group = stack.enter_context(_group(resources, hosts))
-                break
-            except BusyError as error:
-                if waiting is None:
-                    raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
-                waiting(str(error))
-                time.sleep(WAITING_TICK_S)  # Ray has no event for freed resources
-            except ResourceError as error:
+    reservation = Reservation(resources)
+    try:
+        _fill(reservation, resources, most, waiting)
+        yield reservation
+    finally:
+        reservation.close()
+
+
+def _fill(reservation: Reservation, resources: Resources, most: int, waiting: Callable[[str], None] | None) -> None:
+    elastic, why = isinstance(resources.hosts, HostRange), ""
+    while len(reservation.places) < resources.fewest_hosts:
+        if reservation.arrived():
+            continue
+        try:
+            if not reservation.wanted:
+                reservation.take(plan_hosts(resources, most))
+                continue
+        except BusyError as error:
+            if waiting is None and not elastic:
                 raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
-        yield [_place(group, index) for index in range(hosts)]
+            why = str(error)
+            if elastic:
+                reservation.request(resources.most_hosts(most))
+        except ResourceError as error:
+            raise ResourceError(f"{error}{_hint_for_trials(resources)}") from None
+        if waiting is not None:
+            waiting(why)
+        time.sleep(WAITING_TICK_S)  # Ray has no event for freed resources
+    if elastic:
+        reservation.request(resources.most_hosts(most))
 
 
 def _places_in_own_group(resources: Resources, most: int) -> list[PlacementGroupSchedulingStrategy]:
@@ -141,27 +241,6 @@ def nodes_of(places: Sequence[PlacementGroupSchedulingStrategy]) -> list[str]:
         tables[place.placement_group.id].get("bundles_to_node_id", {}).get(place.placement_group_bundle_index, "")
         for place in places
     ]
-
-
-@contextmanager
-def _group(resources: Resources, hosts: int) -> Iterator[PlacementGroup]:
-    """A new placement group with one bundle per host, spread over the nodes."""
-    asked, selector = bundle(resources), resources.host_options.label_selector
-    group = placement_group(
-        [asked] * hosts, strategy="SPREAD", bundle_label_selector=[selector] * hosts if selector else None
-    )
-    try:
-        try:
-            ray.get(group.ready(), timeout=PLACEMENT_TIMEOUT_S)
-        except GetTimeoutError:
-            raise BusyError(
-                f"the cluster did not provide {hosts} times {asked} within {PLACEMENT_TIMEOUT_S:g} s: another program "
-                "may have taken them in the meantime; see `ray status`"
-            ) from None
-        yield group
-    finally:
-        remove_placement_group(group)
-        _wait_until_freed(group)
 
 
 def _wait_until_freed(group: PlacementGroup) -> None:

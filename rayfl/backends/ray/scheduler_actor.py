@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import ray
 from ray.util.metrics import Counter, Gauge
 
 from rayfl.backends.ray.failures import Started
 from rayfl.backends.ray.user_code import UserCode
-from rayfl.backends.ray.workers import RayBackend
+from rayfl.backends.ray.workers import ActorWorker, RayBackend
 from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
@@ -71,6 +71,10 @@ class SchedulerActor:
     @ray.method(concurrency_group=DURING_RUN)
     def interrupt(self) -> None:
         self._scheduler.get().interrupt()
+
+    @ray.method(concurrency_group=DURING_RUN)
+    def join(self, hosts: Sequence[ActorWorker], nodes: Sequence[str]) -> None:
+        self._scheduler.get().join(hosts, nodes)
 
     @ray.method(concurrency_group=DURING_RUN)
     def beat(self, host: int, batches: int) -> None:

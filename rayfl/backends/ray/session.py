@@ -22,7 +22,6 @@ from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
     Event,
-    HostsAdded,
     Recovering,
     RoundDone,
     RoundSettled,
@@ -101,7 +100,7 @@ class RaySession:
 
     If an actor or its node dies or stops answering, the run continues on new actors, after the last snapshot or from
     the beginning. The events of the rounds since then are repeated and differ only in their seconds. If the scenario
-    can use more hosts than were started, the run adds them once the cluster has room.
+    can use more hosts than were started, more join once the cluster has room.
 
     Args:
         run: The run's plan.
@@ -124,7 +123,7 @@ class RaySession:
         self._run, self._kept, self._log, self._waiting = run, actors, log, waiting
         self._states = RunStates()
         self._recoveries = RecoveryPolicy(resources_of(run.scenario).restarts, run.scenario.repeatable)
-        self._growth = GrowthPolicy(run.scenario.repeatable, capacity.ASKS_EVERY_S)
+        self._growth = GrowthPolicy(capacity.ASKS_EVERY_S)
         self._snapshots = LastSnapshots(run.scenario, log)
         self._last_reported = 0
         self._latest: Event | None = None
@@ -152,9 +151,6 @@ class RaySession:
             self._unreported.clear()
             try:
                 event = self._next()
-                if event is None and self._states.state is State.GROWING:
-                    yield from self._grow()
-                    continue
                 if event is None:
                     self._final = self._committed()
                     self._states.enter(State.OVER)
@@ -279,24 +275,20 @@ class RaySession:
         return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
 
     def _look_for_room(self) -> None:
-        """Ends the attempt with a snapshot if the cluster has room for more hosts."""
-        may_grow = self._states.state is State.RUNNING and self._snapshots.are_taken
-        if may_grow and self._growth.wants(len(self.hosts), self._room):
-            self._states.enter(State.GROWING)
-            self._attempt.post("interrupt")
+        """Requests places for more hosts if the cluster has room, and lets those that have started join."""
+        if self._states.state is not State.RUNNING or not self._attempt.head.is_there():
+            return
+        reservation = self._attempt.actors.reservation
+        if self._run.scenario.resources.hosts == "auto" and self._growth.wants(reservation.wanted, self._room):
+            reservation.request(self._room())
+        self._attempt.growth.look()
 
     def _room(self) -> int:
-        """How many hosts the run could have; 0 if the cluster's head does not answer."""
-        if not self._attempt.head.is_there():
-            return 0
-        return capacity.hosts_with_room(self._run.scenario.resources, most_hosts(self._run.phases), len(self.hosts))
-
-    def _grow(self) -> Iterator[HostsAdded]:
-        before = len(self.hosts)
-        self._begin_again()
-        if self._states.state is State.RUNNING:
-            phase, after = self._snapshots.after()
-            yield HostsAdded(phase, after, before, len(self.hosts))
+        """How many hosts the run could have."""
+        wanted = self._attempt.actors.reservation.wanted
+        scenario = self._run.scenario
+        useful = most_hosts(self._run.phases, scenario.numerics.clients_at_once)
+        return capacity.hosts_with_room(scenario.resources, useful, wanted)
 
     def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
         """Begins another attempt after the latest intact snapshot, or from the beginning."""

@@ -19,7 +19,6 @@ class State(Enum):
     STARTING = "its actors start, and no round has begun"
     RUNNING = "rounds run"
     RECOVERING = "new actors replace those that were lost"
-    GROWING = "the current round ends with a snapshot, from which more hosts continue"
     STOPPING = "it ends after the current round, or after one that was named"
     OVER = "it has ended"
     GIVEN_UP = "it was lost, and does not try again"
@@ -27,9 +26,8 @@ class State(Enum):
 
 FOLLOWING = {
     State.STARTING: {State.RUNNING, State.STOPPING, State.RECOVERING},
-    State.RUNNING: {State.RECOVERING, State.GROWING, State.STOPPING, State.OVER},
+    State.RUNNING: {State.RECOVERING, State.STOPPING, State.OVER},
     State.RECOVERING: {State.RUNNING, State.STOPPING, State.GIVEN_UP},
-    State.GROWING: {State.RUNNING, State.STOPPING, State.RECOVERING},
     State.STOPPING: {State.RECOVERING, State.OVER},
     State.OVER: {State.RECOVERING},  # the server may die before the final model is read
     State.GIVEN_UP: set[State](),
@@ -69,7 +67,7 @@ class RunStates:
     def interrupt(self) -> None:
         """Ends the run unfinished after the current round; other threads and signal handlers may call this."""
         self.interrupted = True
-        if self.state in (State.RUNNING, State.GROWING):
+        if self.state is State.RUNNING:
             self.state = State.STOPPING
 
     def stop(self, round: int, settled: bool) -> None:
@@ -81,7 +79,7 @@ class RunStates:
         """
         if settled or self.last_round is None:
             self.last_round, self.settled = round, settled
-        if settled and self.state in (State.RUNNING, State.GROWING):
+        if settled and self.state is State.RUNNING:
             self.state = State.STOPPING
 
     @property
@@ -152,16 +150,15 @@ class RecoveryPolicy:
 
 
 class GrowthPolicy:
-    """Decides when a run continues on more hosts: the cluster has room for them, asked once in a while.
+    """Decides when a run asks for more hosts: the cluster has room for them, looked at once in a while.
 
     Args:
-        repeatable: Whether rounds may be repeated: those already submitted would be released twice.
         every_s: How often to ask, in seconds.
         clock: A monotonic clock, in seconds.
     """
 
-    def __init__(self, repeatable: bool, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._repeatable, self._every_s, self._clock = repeatable, every_s, clock
+    def __init__(self, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every_s, self._clock = every_s, clock
         self.begin()
 
     def begin(self) -> None:
@@ -169,13 +166,13 @@ class GrowthPolicy:
         self._asked = self._clock()
 
     def wants(self, hosts: int, room: Callable[[], int]) -> bool:
-        """Whether the run should grow now.
+        """Whether the run should ask for more now.
 
         Args:
-            hosts: How many it has.
+            hosts: How many it has, or has asked for.
             room: Tells how many it could have; called at most every few seconds.
         """
-        if not self._repeatable or self._clock() - self._asked < self._every_s:
+        if self._clock() - self._asked < self._every_s:
             return False
         self.begin()
         return room() > hosts

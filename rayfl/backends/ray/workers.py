@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from rayfl.backends.ray.failures import as_rayfl_error
 from rayfl.backends.ray.private import actor_id
-from rayfl.engine.backend import Ref
+from rayfl.engine.backend import Ref, Worker
 
 
 class ActorWorker:
@@ -44,8 +44,14 @@ class RayBackend:
     rounds_ahead = 1
 
     def __init__(self, hosts: Sequence[ActorWorker], server: ActorWorker, nodes: Sequence[str] = ()) -> None:
-        self.hosts, self.server, self.nodes = hosts, server, nodes
+        self.hosts: list[Any] = list(hosts)
+        self.nodes: list[object] = list(nodes)
+        self.server = server
         self.beats: dict[int, int] = {}
+
+    def add(self, hosts: Sequence[Worker], nodes: Sequence[object]) -> None:
+        self.hosts += hosts
+        self.nodes += nodes
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
         refs = list(refs)

@@ -19,7 +19,7 @@ from rayfl.config.participation import Devices, Sessions
 from rayfl.config.phase import FullyAsynchronousPhase
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import Scenario
-from rayfl.engine.assignment import BUCKETS
+from rayfl.engine.assignment import most_homes
 from rayfl.engine.plan.participation import Everybody
 from rayfl.engine.plan.phase_plan import PhasePlan, plan_phases, scores_personal_models
 from rayfl.engine.plan.privacy_checks import (
@@ -306,11 +306,13 @@ def _trains_one_by_one(plan: PhasePlan) -> bool:
 
 
 def _check_hosts(scenario: Scenario, plan: PhasePlan, where: str) -> None:
-    hosts = scenario.resources.hosts
-    if isinstance(hosts, int) and hosts > BUCKETS and plan.keeps_client_state:
+    hosts, at_once = scenario.resources.fewest_hosts, scenario.numerics.clients_at_once
+    most = most_homes(at_once)
+    if hosts > most and plan.keeps_client_state:
+        together = f", {at_once} of which train at once," if at_once > 1 else ""
         raise ScenarioError(
-            f"resources.hosts: {hosts} is too many for {where}: clients that keep state can be divided among at most "
-            f"{BUCKETS} workers; set resources.hosts={BUCKETS}"
+            f"resources.hosts: {hosts} is too many for {where}: clients that keep state{together} can be divided among "
+            f"at most {most} workers; set resources.hosts={most}"
         )
 
 

@@ -148,6 +148,7 @@ class Asynchronous(Schedule):
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
+        self._updates.spread_over(len(self.backend.hosts))
         step = self._arrivals.step(index.round, self._context.draw(index), partial(self._update, index))
         times = step_times(self._clock, index, step, self._arrivals.clock)
         yield from ()

@@ -103,6 +103,9 @@ class Snapshotting:
         store: Where they write.
         after: The last round that was committed before.
         clock: A monotonic clock, in seconds.
+
+    Attributes:
+        store: Where they write.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class Snapshotting:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scenario, self._backend, self._watchdog = scenario, backend, watchdog
-        self._store, self._clock = store, clock
+        self.store, self._clock = store, clock
         self._settings = scenario.checkpoint
         self._started = self._latest = clock()
         self._latest_round = after
@@ -143,9 +146,9 @@ class Snapshotting:
         """
         self._under_way, self._latest, self._latest_round = (index, complete), self._clock(), index.round
         self._asked = []
-        self._backend.server.call("snapshot", index, self._store, *models)
+        self._backend.server.call("snapshot", index, self.store, *models)
         for host in self._backend.hosts:
-            host.call("snapshot", index, self._store)
+            host.call("snapshot", index, self.store)
 
     def collect(self) -> Generator[Event, None, None]:
         """Reports the current snapshot if it has been written by now.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,17 @@ import numpy as np
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from ray.util import placement_group_table
 
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.session import ray_session
-from rayfl.engine.events import HostsAdded, Recovering, RoundDone
+from rayfl.engine.events import HostsAdded, Recovering, RoundDone, RoundSettled
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import ResourceError
 from rayfl.models.tensors import split
 from tests.backends.ray.addresses import connected_cluster, loopback
 from tests.engine.scenes import prepared, run_on_hosts
+from tests.service.test_submission import until
 
 pytestmark = pytest.mark.ray
 
@@ -31,6 +34,11 @@ def cluster() -> Iterator[Cluster]:
     """The driver's node, with 2 CPUs; Ray notices a dead node after about 3 s instead of 20."""
     with connected_cluster(1000, num_cpus=2, node_ip_address=HEAD, **COMMON) as made:
         yield made
+
+
+def actors_of(session: Any) -> list[Any]:
+    """The actors of a session's hosts."""
+    return [host.actor._actor_id for host in session._attempt.actors.hosts]
 
 
 @pytest.fixture
@@ -78,6 +86,7 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rayfl.backends.ray.capacity.ASKS_EVERY_S", 1.0)
+    monkeypatch.setattr("rayfl.backends.ray.growth.LOOKS_EVERY_S", 0.5)
     local = {"epochs": 1, "batch_size": 16}
     phase = {"name": "p", "rounds": 300, "cohort": 5, "algorithm": "scaffold", "local": local}
     scene: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 100}, "checkpoint": {"rounds": 5}}
@@ -85,6 +94,7 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
     scene |= {"resources": {"watchdog_s": 5}}
     changes: list[type] = []
     node: Any = None
+    before: list[Any] = []
     with ray_session(prepared(**scene), None, RayLog(tmp_path / "ray.log")) as session:
         assert len(session.hosts) == 2
         session.checkpoint_to(FolderStore(tmp_path / "states"))
@@ -92,12 +102,89 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
             if isinstance(event, HostsAdded | Recovering):
                 changes.append(type(event))
             if isinstance(event, RoundDone) and event.round == 20:
+                before = actors_of(session)
                 node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
             if isinstance(event, HostsAdded):
                 assert len(session.hosts) == 3
+                assert session.hosts[2]["node"] == LOST
+                assert actors_of(session)[:2] == before, "nobody was restarted"
                 cluster.remove_node(node, allow_graceful=False)
         model = split(session.committed()[1])[0]
         assert len(session.hosts) == 2
     assert changes[:2] == [HostsAdded, Recovering]
     expected, _ = run_on_hosts(prepared(**scene), 1)
     assert np.array_equal(model, expected)
+
+
+@pytest.mark.slow
+def test_a_range_of_hosts_waits_for_the_smallest_number_and_takes_more_as_nodes_join(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayfl.backends.ray.capacity.SETTLE_S", 0.0)
+    monkeypatch.setattr("rayfl.backends.ray.growth.LOOKS_EVERY_S", 0.0)
+    phase = {"name": "p", "rounds": 8, "cohort": 5, "local": {"epochs": 1, "batch_size": 16}}
+    scene: dict[str, Any] = {
+        "phases": [phase],
+        "evaluation": {"every": 4},
+        "resources": {"hosts": {"min": 3, "max": 5}},
+    }
+    scene |= {"data": {"name": "tests.algorithms.scene:people"}, "model": "tests.algorithms.scene:TanhNet"}
+    added: list[Any] = []
+    told: list[str] = []
+    requested: list[str] = []
+
+    def waiting(why: str) -> None:
+        told.append(why)
+        requested.append(";".join(sorted(group["state"] for group in placement_group_table().values())))
+        if not added:
+            added.append(cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON))
+
+    def have_started(session: Any) -> bool:
+        session._attempt.growth.look()
+        return len(session._attempt.growth._handed) == 2
+
+    settling = replace(prepared(**scene), settles=True)  # rounds wait for this program
+    with ray_session(settling, None, RayLog(tmp_path / "ray.log"), waiting) as session:
+        assert told[0].startswith("the Ray cluster of 1 node has no room yet for 3 workers with 1 CPU each")
+        states = requested[0].split(";")
+        assert states.count("PENDING") + states.count("CREATED") >= 5
+        assert len(session.hosts) == 3
+        grown: list[Any] = []
+        for event in session.events():
+            if isinstance(event, RoundSettled) and event.round == 3:
+                added.append(cluster.add_node(num_cpus=2, node_ip_address=loopback(4), **COMMON))
+                until(lambda: have_started(session))
+            if isinstance(event, HostsAdded | Recovering):
+                grown.append(event)
+        model = split(session.committed()[1])[0]
+        assert len(session.hosts) == 5
+    assert [(event.before, event.hosts) for event in grown] == [(3, 5)]
+    assert all(group["state"] == "REMOVED" for group in placement_group_table().values())
+    for node in added:
+        cluster.remove_node(node, allow_graceful=False)
+    expected, _ = run_on_hosts(prepared(**scene), 1)
+    assert np.array_equal(model, expected)
+
+
+@pytest.mark.slow
+def test_hosts_go_to_nodes_with_the_labels_and_resources_that_they_ask_for(cluster: Cluster, tmp_path: Path) -> None:
+    node = cluster.add_node(
+        num_cpus=2, node_ip_address=LOST, labels={"pool": "train"}, resources={"scratch": 1}, **COMMON
+    )
+    phase = {"name": "p", "rounds": 1, "cohort": 2, "local": {"epochs": 1, "batch_size": 16}}
+    options: dict[str, Any] = {"label_selector": {"pool": "train"}, "resources": {"scratch": 0.5}, "memory_gb": 0.1}
+    options |= {"runtime_env": {"env_vars": {"RAYFL_TEST_MARK": "here"}}}
+    job = prepared(phases=[phase], resources={"hosts": 2, "host_options": options})
+    with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
+        assert [host["node"] for host in session.hosts] == [LOST, LOST]
+    for changes, named in (
+        ({"label_selector": {"pool": "gpu"}}, "has the labels pool=gpu"),
+        ({"resources": {"fast": 1}}, "has the custom resource 'fast'"),
+    ):
+        other = prepared(phases=[phase], resources={"hosts": 1, "host_options": changes})
+        with (
+            pytest.raises(ResourceError, match=f"^no node of the Ray cluster {named}"),
+            ray_session(other, None, RayLog(tmp_path / "ray.log")),
+        ):
+            pass
+    cluster.remove_node(node, allow_graceful=False)

@@ -76,8 +76,9 @@ def test_cuda_without_a_share_is_rejected_before_anything_is_reserved() -> None:
 
 def places(resources: Resources) -> tuple[str, list[int]]:
     """The group of the hosts and the bundle of each."""
-    with reserved(resources, 100) as strategies:
-        return strategies[0].placement_group.id.hex(), [s.placement_group_bundle_index for s in strategies]
+    with reserved(resources, 100) as reservation:
+        group = reservation.places[0].placement_group
+        return group.id.hex(), [place.placement_group_bundle_index for place in reservation.places]
 
 
 @pytest.mark.ray

@@ -43,13 +43,12 @@ def test_a_run_that_was_given_up_never_goes_on() -> None:
     assert not FOLLOWING[State.GIVEN_UP]
 
 
-@pytest.mark.parametrize("before", [State.RUNNING, State.GROWING])
-def test_an_interrupted_run_stops_where_it_is_and_does_not_grow(before: State) -> None:
-    run = passing(State.RUNNING, before)
+def test_an_interrupted_run_stops_where_it_is() -> None:
+    run = passing(State.RUNNING)
     run.interrupt()
     assert run.state is State.STOPPING
     with pytest.raises(RuntimeError):
-        run.enter(State.GROWING)
+        run.enter(State.RUNNING)
     run.enter(State.OVER)
     assert not run.is_idle
 
@@ -62,12 +61,12 @@ def test_what_a_run_was_asked_outlives_its_recovery() -> None:
     assert [*states, run.state] == [State.RECOVERING, State.STOPPING]
 
 
-def test_a_run_that_may_stop_later_grows_and_recovers_until_its_last_round_is_known() -> None:
+def test_a_run_that_may_stop_later_recovers_until_its_last_round_is_known() -> None:
     run = passing(State.RUNNING)
     run.stop(7, settled=False)
     run.stop(9, settled=False)
     assert run.last_round == 7
-    for state in (State.GROWING, State.RECOVERING):
+    for state in (State.RECOVERING, State.RUNNING):
         run.enter(state)
         run.begin()
         assert run.state is State.RUNNING
@@ -114,7 +113,7 @@ def test_the_cluster_is_asked_for_room_once_in_a_while() -> None:
         asked.append(now[0])
         return 3
 
-    policy = GrowthPolicy(repeatable=True, every_s=60, clock=lambda: now[0])
+    policy = GrowthPolicy(every_s=60, clock=lambda: now[0])
     grows = []
     for second in range(0, 200, 20):
         now[0] = second
@@ -123,10 +122,3 @@ def test_the_cluster_is_asked_for_room_once_in_a_while() -> None:
     assert asked == grows == [60, 120, 180]
     now[0] = 240
     assert not policy.wants(3, room)
-
-
-def test_a_run_whose_rounds_may_not_be_repeated_never_grows() -> None:
-    now = [0.0]
-    policy = GrowthPolicy(repeatable=False, every_s=60, clock=lambda: now[0])
-    now[0] = 1e6
-    assert not policy.wants(1, lambda: 1 / 0)  # type: ignore[arg-type, return-value]

@@ -59,7 +59,7 @@ class _Backend(InlineBackend):
     def __init__(self, hosts: Sequence[Host], server: Server, moments: Moments, rounds_ahead: int) -> None:
         super().__init__(hosts, server)
         self.rounds_ahead = rounds_ahead
-        self.hosts = [_Worker(host, moments) for host in self.hosts]  # type: ignore[misc]
+        self.hosts = [_Worker(host, moments) for host in self.hosts]
         self.server = _Worker(self.server, moments)  # type: ignore[assignment]
 
 
