@@ -29,6 +29,7 @@ examples:
   {prog} --resume runs/femnist_cyclic-20260101-120000
   {prog} --resume runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
   {prog} femnist_cyclic --out s3://bucket/runs
+  {prog} femnist_cyclic --resume-or-start /shared/runs/one
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 
@@ -57,8 +58,11 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         of_command.error("--more: only works with --resume, and must be a number of rounds above 0")
     if options.show and options.centralised:
         of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
+    if options.resume_or_start:
+        refuse(of_command, options, "with --resume-or-start", "resume", "out")
     if options.list:
-        refuse(of_command, options, "with --list", "show", "resume", "quick", "centralised", "keep_momentum", *SHARED)
+        none = "show", "resume", "resume_or_start", "quick", "centralised", "keep_momentum", *SHARED
+        refuse(of_command, options, "with --list", *none)
     if options.show:  # added to the command of a run, it checks that command, so options of the run may stay
         refuse(of_command, options, "with --show", "resume")
     if options.resume:
@@ -75,10 +79,17 @@ def parser(prog: str) -> argparse.ArgumentParser:
     if resumes:
         parser = command_parser(prog, "Continue a run that was interrupted, killed or lost.", RESUMING)
         parser.add_argument("resume", type=folder_or_uri, metavar="run", help=again)
-        parser.set_defaults(show=False)
+        parser.set_defaults(show=False, resume_or_start=None)
     else:
         parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
         parser.add_argument("--resume", type=folder_or_uri, metavar="RUN", help=again)
+        parser.add_argument(
+            "--resume-or-start",
+            type=folder_or_uri,
+            metavar="RUN",
+            help="the folder or URI of the run: continue there if it has begun, do nothing if it has finished, else "
+            "begin; for Kubernetes and other schedulers that repeat a failed command",
+        )
         parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     parser.add_argument(
         "--more",
@@ -107,7 +118,14 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
+        from rayfl.runs.again import resume_or_start
         from rayfl.runs.session import run_with
 
-        run_with(run_options(options), options.name, options.overrides, options.quick, Console())
+        console, chosen = Console(), run_options(options)
+        if options.resume_or_start:
+            again = resume_or_start(chosen, options.resume_or_start, lambda text: console.print(text, soft_wrap=True))
+            if again is None:
+                return 0
+            chosen = again
+        run_with(chosen, options.name, options.overrides, options.quick, console)
     return 0

@@ -78,6 +78,10 @@ class RunOptions:
             local(self.data_dir, "data_dir", DATA)
         return replace(self, out=self.out if isinstance(out, RemoteFolder) else out, starts=starts)
 
+    def begun_in(self, folder: str | Path, begun: bool) -> RunOptions:
+        """The options of a run in a folder or at a URI, which continues there if it has begun."""
+        return replace(self, out=OUT, folder=None if begun else folder, resume=folder if begun else None)
+
     def within(self, folder: Path) -> RunOptions:
         """The options of the same run in a local folder."""
         return replace(self, resume=folder) if self.resume else replace(self, folder=folder)

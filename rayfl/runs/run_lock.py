@@ -72,6 +72,16 @@ def run_lock(folder: Path, where: str = "") -> Iterator[Callable[[], None]]:
                         path.unlink()
 
 
+def is_held(folder: Path) -> bool:
+    """Whether a process that may be alive works in a run's folder; see `LOCK_SILENT_S`."""
+    path = folder / LOCK
+    if not path.exists():
+        return False
+    with _exclusively(path) as file:
+        holder = _read(file)
+        return holder is not None and not is_gone(holder, path, LOCK_SILENT_S)
+
+
 def _check_holds(path: Path, own: dict[str, Any], where: object) -> None:
     try:
         with path.open(encoding="utf-8") as file:

@@ -14,6 +14,7 @@ import ray
 from pydantic import PrivateAttr
 from rich.console import Console
 
+from rayfl.backends.ray.placement import release_groups_of_before
 from rayfl.backends.ray.user_code import install_main_objects
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
@@ -23,6 +24,7 @@ from rayfl.errors import RayflError
 from rayfl.interruption import StopRequest
 from rayfl.passwords import without_passwords
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
 from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
 
@@ -59,7 +61,8 @@ class Submission:
 class RunActor:
     """Executes a run in a thread, and ends its process when the run has ended.
 
-    It owns the run's actors, data and placement group, so that none of them outlives it, however it ends.
+    If the process dies, Ray starts it again, and it continues the run after its last checkpoint. It owns the run's
+    actors, data and placement groups, so that none of them outlives it, however it ends.
     """
 
     def __init__(self, submission: Submission) -> None:
@@ -68,10 +71,15 @@ class RunActor:
         self._submission = submission
         self._request, self._ended = StopRequest("handle.stop()"), threading.Event()
         self._watch, self._followed = _Watch(), -math.inf
-        self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
+        context = ray.get_runtime_context()
+        self._thread = threading.Thread(target=self._run, args=[context.current_actor], daemon=True)
+        self._is_restarted = context.was_current_actor_reconstructed
+        if self._is_restarted:
+            self.start()
 
     def start(self) -> None:
-        self._thread.start()
+        if self._thread.ident is None:  # Ray repeats a call whose answer was lost
+            self._thread.start()
 
     def folder(self) -> Path:
         return self._submission.folder
@@ -108,8 +116,13 @@ class RunActor:
         from rayfl.runs.run_lock import HeldError
 
         submission, folder = self._submission, self._submission.folder
+        begun = self._is_restarted and (folder / SCENARIO_FILE).is_file()
         try:
-            options = replace(submission.options, folder=folder, callbacks=[*submission.options.callbacks, self._watch])
+            if self._is_restarted:
+                console.print("warning: the process of the run died, and was restarted")
+                release_groups_of_before()
+            options = replace(submission.options, callbacks=[*submission.options.callbacks, self._watch])
+            options = options.begun_in(folder, begun)
             launch = Launch(options, request=self._request)
             launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it

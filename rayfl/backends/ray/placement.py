@@ -7,6 +7,7 @@ none: repeated updates would draw new noise, but the account counts one.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,12 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError
 from ray.util import get_current_placement_group, placement_group_table
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.capacity import BusyError, Room, bundle, check_device, fitting, memory_of, plan_hosts
@@ -120,7 +126,10 @@ class Reservation:
     def _group(self, hosts: int) -> PlacementGroup:
         asked, selector = bundle(self._resources), self._resources.host_options.label_selector
         group: PlacementGroup = placement_group(
-            [asked] * hosts, strategy="SPREAD", bundle_label_selector=[selector] * hosts if selector else None
+            [asked] * hosts,
+            strategy="SPREAD",
+            bundle_label_selector=[selector] * hosts if selector else None,
+            name=f"{_names_begin_with()}{uuid.uuid4().hex}",
         )
         return group
 
@@ -162,6 +171,19 @@ def reserved(resources: Resources, most: int, waiting: Callable[[str], None] | N
         yield reservation
     finally:
         reservation.close()
+
+
+def _names_begin_with() -> str:
+    """The beginning of the names of all groups that this program, or this actor, has requested."""
+    return f"rayfl-{ray.get_runtime_context().get_actor_id() or 'driver'}-"
+
+
+def release_groups_of_before() -> None:
+    """Gives back what this actor had reserved before Ray restarted it, which Ray keeps for it."""
+    begin = _names_begin_with()
+    for group in placement_group_table().values():
+        if group["name"].startswith(begin) and group["state"] != "REMOVED":
+            remove_placement_group(get_placement_group(group["name"]))
 
 
 def _fill(reservation: Reservation, resources: Resources, most: int, waiting: Callable[[str], None] | None) -> None:

@@ -1,0 +1,73 @@
+"""`rayfl run SCENARIO --resume-or-start FOLDER`: begins a run, continues it, and knows that it has ended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tomli_w
+
+from rayfl.cli.run import main
+from rayfl.errors import RayflError
+from rayfl.runs.again import resume_or_start
+from rayfl.runs.options import RunOptions
+from rayfl.runs.run_lock import LOCK, run_lock
+from tests.callbacks.scene import PLAIN, tables
+
+
+def scenario_in(folder: Path, **phase: object) -> Path:
+    path = folder / "scene.toml"
+    path.write_text(tomli_w.dumps(tables(phases=[PLAIN | phase], checkpoint={"rounds": 1})))
+    return path
+
+
+def test_the_same_command_begins_a_run_continues_it_and_leaves_it_when_it_has_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "one"
+    command = [str(scenario_in(tmp_path)), "--backend", "inline", "--resume-or-start", str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.runs.run.Run.finish", killed)
+        assert main(command) == 1
+    assert f"begins a run in '{folder}'" in capsys.readouterr().out
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert f"continues the run in '{folder}'" in printed
+    assert "the run continues after round" in printed
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    assert main(command) == 0
+    assert f"the run in '{folder}' has finished" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def killed(*_: object) -> None:
+    raise RayflError("killed on purpose")
+
+
+def test_it_waits_for_the_lock_of_a_process_that_may_be_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    with run_lock(tmp_path):
+        monkeypatch.setattr("time.sleep", lambda _: (tmp_path / LOCK).unlink())
+        options = resume_or_start(RunOptions(), tmp_path, said.append)
+    assert said == [
+        f"waits up to 120 s for the process that holds '{tmp_path}', unless it is still active",
+        f"begins a run in '{tmp_path}'",
+    ]
+    assert options is not None
+    assert (options.folder, options.resume) == (tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--resume-or-start", "x"], "name a scenario, or use --list"),
+        (["femnist_fedavg", "--resume-or-start", "x", "--out", "y"], "--out: has no effect with --resume-or-start"),
+        (["femnist_fedavg", "--resume-or-start", "x", "--resume", "y"], "--resume: has no effect with"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
