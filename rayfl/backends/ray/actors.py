@@ -66,13 +66,11 @@ class Actors:
         return {place.placement_group for place in self._places[: len(self.hosts)]}
 
     def start_more(self) -> list[ActorWorker]:
-        """Starts hosts in places that were requested and have arrived; they begin the present run, without any part."""
+        """Starts hosts in places that were requested and have arrived."""
         arrived = self.reservation.arrived()
         started = self._started(arrived, len(self.hosts) + len(self.newcomers))
         self._places += arrived
         self.newcomers += started
-        for host in started:
-            host.call("open")
         return started
 
     def nodes(self) -> list[str]:

@@ -42,10 +42,7 @@ class Growth:
         if self._clock() - self._looked < LOOKS_EVERY_S:
             return
         self._looked = self._clock()
-        for host in self._actors.start_more():
-            if self.watched:
-                host.call("watch")
-            self._starting.append(host.call("describe"))
+        self._starting += [host.call("join", self.watched) for host in self._actors.start_more()]
         started: list[dict[str, str]] = []
         try:
             while self._starting and ray.wait(self._starting[:1], timeout=0)[0]:

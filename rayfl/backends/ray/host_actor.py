@@ -92,6 +92,20 @@ class HostActor:
         self._host = None  # frees the previous run's memory first
         self._host = Started(f"worker {self._index}", self._make)
 
+    def join(self, watched: bool) -> dict[str, str]:
+        """Begins a run that is under way; one call, since Ray may reorder several.
+
+        Args:
+            watched: See `watch`.
+
+        Returns:
+            See `describe`.
+        """
+        self.open()
+        if watched:
+            self.watch()
+        return self.describe()
+
     def _make(self) -> Host:
         from rayfl.engine.host import Host
 
