@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
@@ -21,8 +22,9 @@ from rayfl.cli.options import (
 EXAMPLES = """\
 examples:
   rayfl submit femnist_cyclic seed=1 --name cyclic       # returns at once
+  rayfl submit femnist_cyclic --priority 5               # starts before others that wait for the cluster
   rayfl attach cyclic                                    # follows it; Ctrl-C detaches, the run continues
-  rayfl status                                           # all runs of the cluster
+  rayfl status                                           # active runs of the cluster, and ended ones in the folder runs
   rayfl stop cyclic                                      # ends it after the current round
 """
 
@@ -84,6 +86,13 @@ def _add_submission(parser: argparse.ArgumentParser) -> None:
         help="parent of the run's folder (default: runs)",
     )
     add_centralised(parser)
+    parser.add_argument(
+        "--priority",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of runs that wait for the cluster, those with a higher priority start first (default: 0)",
+    )
     parser.add_argument("--attach", action="store_true", help="follow the run, as `rayfl attach` does")
 
 
@@ -92,7 +101,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_any_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", metavar="NAME", nargs="?", help="name of a submitted run (default: all active runs)")
+    parser.add_argument("run", metavar="NAME", nargs="?", help="name of a submitted run (default: all runs)")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="DIR",
+        help="parent of the folders of runs that have ended (default: runs)",
+    )
 
 
 class _Command(NamedTuple):

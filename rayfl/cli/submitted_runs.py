@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -16,8 +17,9 @@ from rayfl.cli.exit_status import INTERRUPTED
 from rayfl.cli.options import run_options
 from rayfl.console import bar_on
 from rayfl.errors import RayflError
-from rayfl.runs.status import LOST
+from rayfl.runs.status import LOST, readable_status
 from rayfl.service.handle import Handle, attach, names_under_way
+from rayfl.service.run_actor import LOG
 from rayfl.service.submission import submit_with
 
 ASKS_EVERY_S = 1.0
@@ -25,7 +27,9 @@ ASKS_EVERY_S = 1.0
 
 def submit_run(options: argparse.Namespace, console: Console) -> int:
     """Submits a scenario; prints the run's name and folder, or follows the run."""
-    handle = submit_with(run_options(options), options.name, options.overrides, options.quick, options.run, console)
+    handle = submit_with(
+        run_options(options), options.name, options.overrides, options.quick, options.run, options.priority, console
+    )
     if options.attach:
         return follow(handle, console)
     console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)
@@ -39,7 +43,7 @@ def follow_run(options: argparse.Namespace, console: Console) -> int:
 
 
 def print_status(options: argparse.Namespace, console: Console) -> int:
-    """Prints a table of the named run, or of all active runs."""
+    """Prints a table of the named run, or of all active runs and of those that have ended in a folder."""
     active: list[tuple[Handle, dict[str, Any]]] = []
     for name in [options.run] if options.run else names_under_way(options.address):
         try:
@@ -49,19 +53,36 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
             if options.run:
                 raise
             continue  # it has ended in the meantime
+    ended = [] if options.run else _ended(options.out, {handle.folder.resolve() for handle, _ in active})
     if not active:
         console.print("no submitted run is active on this cluster")
+    if not active and not ended:
         return 0
-    table = Table("name", "status", "round", "phase", "since (UTC)", box=box.SIMPLE_HEAD)
-    for handle, status in active:
-        rounds = f"{status['committed_rounds']} of {status['rounds']}" if "rounds" in status else "–"
-        since = str(status.get("started", "–")).replace("T", " ").removesuffix("+00:00")
-        state = status["status"] if not status.get("reason") else f"{status['status']}: {status['reason']}"
-        table.add_row(*map(Text, (handle.name, state, rounds, status.get("phase") or "–", since)))
+    table = Table("name", "status", "round", "phase", "workers", "nodes", "since (UTC)", box=box.SIMPLE_HEAD)
+    for name, status in [*((handle.name, status) for handle, status in active), *ended]:
+        table.add_row(*map(Text, _row(name, status)))
     console.print(table)
     for handle, _ in active:
         console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
     return 0
+
+
+def _ended(out: Path, active: set[Path]) -> list[tuple[str, dict[str, Any]]]:
+    """The folders of submitted runs in `out` that have ended, by name, with their status."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    for log in sorted(out.glob(f"*/{LOG}")):
+        status = readable_status(log.parent)
+        if status is not None and log.parent.resolve() not in active:
+            found.append((log.parent.name, status))
+    return found
+
+
+def _row(name: str, status: dict[str, Any]) -> tuple[str, ...]:
+    rounds = f"{status['committed_rounds']} of {status['rounds']}" if "rounds" in status else "–"
+    since = str(status.get("started", "–")).replace("T", " ").removesuffix("+00:00")
+    state = status["status"] if not status.get("reason") else f"{status['status']}: {status['reason']}"
+    workers, nodes = (str(status.get(key) or "–") for key in ("workers", "nodes"))
+    return name, state, rounds, status.get("phase") or "–", workers, nodes, since
 
 
 def stop_run(options: argparse.Namespace, console: Console) -> int:

@@ -6,6 +6,7 @@ noise.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
@@ -89,6 +90,10 @@ def _public_columns(run_plan: RunPlan) -> set[str]:
     return {f"{name}_{label}" for name in sets for label in labels}
 
 
+TURN_TICK_S = 1.0
+"""How often a run that waits for its turn asks whether it has come."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """A run to start: its options, and what the program that starts it provides.
@@ -97,6 +102,7 @@ class Launch:
         options: How to run it, with absolute paths, data folder and starts included; a run at a URI has the local
             folder here where it works.
         for_itself: Whether this is the requested run, rather than one that another run starts from.
+        ahead: Returns how many runs that wait for the cluster come first; a run waits for its turn with them.
         request: A request to stop the run. It ends a run that waits for room on a busy cluster (without it the run
             fails then) or for a scenario that runs first; afterwards the run ends after a round.
         kept: The Ray connection and actors that consecutive runs share; None for a single run.
@@ -105,6 +111,7 @@ class Launch:
 
     options: RunOptions
     for_itself: bool = True
+    ahead: Callable[[], int] | None = None
     request: StopRequest | None = None
     kept: KeptCluster | None = None
     mirror: Mirror | None = None
@@ -312,7 +319,15 @@ def _session(
         if launch.request:
             launch.request.check()
 
-    waiting = wait if launch.request or isinstance(run_plan.scenario.resources.hosts, HostRange) else None
+    def wait_for_turn(why: str | None) -> None:
+        if why is not None:
+            wait(why)
+        while launch.ahead is not None and (runs := launch.ahead()):
+            wait(f"{runs} other run{'s' * (runs > 1)} that wait{'s' * (runs == 1)} for the cluster come first")
+            time.sleep(TURN_TICK_S)  # other runs tell when they are asked
+
+    wait_for_turn(None)
+    waiting = wait_for_turn if launch.request or isinstance(run_plan.scenario.resources.hosts, HostRange) else None
     return ray_session(run_plan, launch.options.address, RayLog(folder / NAME), waiting, launch.kept)
 
 

@@ -197,6 +197,7 @@ class Run:
         if self._ledger is not None:
             begin_to_charge(self._plan, self._ledger, opened, self._privacy, self._console)
         self._goes_on = True
+        self.status.hosts = lambda: opened.hosts
         self.status.running()
         announce_hosts(self._console, opened, backend, self._records.where)
         self._records.write_scenario(self._plan.scenario.to_toml())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +55,7 @@ class Status:
     - `phase`: the phase of the last round, null before the first;
     - `rounds`, `committed_rounds`: of the whole scenario; a round that was reported as done may be lost if the run ends
       before the server has committed it;
+    - `workers`, `nodes`: how many worker processes the run has, on how many nodes; 0 before they have started;
     - `recoveries`: how often the run continued after one of its processes had died;
     - `model`: the file with the model, and its round; null if there is none;
     - `model_missing`: why the model of the last committed round could not be saved, else null.
@@ -63,11 +64,15 @@ class Status:
         folder: The folder of the run.
         rounds: Rounds of the whole scenario.
         clock: Returns monotonic seconds.
+
+    Attributes:
+        hosts: Returns the description of each worker process that the run has (`BackendSession.hosts`).
     """
 
     def __init__(self, folder: Path, rounds: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = folder / STATUS
         self.rounds = rounds
+        self.hosts: Callable[[], Sequence[Mapping[str, str]]] = tuple
         self._started = _now()
         self._committed = self._recoveries = 0
         self._phase: str | None = None
@@ -176,6 +181,7 @@ class Status:
     def _content(
         self, status: str, model_round: int | None, reason: str | None, diverged: bool, model_missing: str | None
     ) -> dict[str, Any]:
+        hosts = self.hosts()
         return {
             "status": status,
             "reason": reason,
@@ -187,6 +193,8 @@ class Status:
             "phase": self._phase,
             "rounds": self.rounds,
             "committed_rounds": self._committed if model_round is None else model_round,
+            "workers": len(hosts),
+            "nodes": len({host["node"] for host in hosts}),
             "recoveries": self._recoveries,
             "model": None if model_round is None else {"file": MODEL, "round": model_round},
             "model_missing": model_missing,

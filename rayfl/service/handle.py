@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError
-from ray.util import list_named_actors
 
 from rayfl.backends.ray.connection import connected
 from rayfl.config.registry import nearest
@@ -17,7 +16,7 @@ from rayfl.errors import RayflError, ResourceError, ScenarioError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import LOST, UNDER_WAY, read_status
-from rayfl.service.run_actor import LOG, NAMESPACE, lines_of
+from rayfl.service.run_actor import LOG, NAMESPACE, lines_of, names_of_runs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -211,5 +210,4 @@ def names_under_way(address: str | None = None) -> list[str]:
         ResourceError: No cluster answers.
     """
     connected(address)
-    actors = list_named_actors(all_namespaces=True)
-    return sorted(actor["name"] for actor in actors if actor["namespace"] == NAMESPACE)
+    return names_of_runs()

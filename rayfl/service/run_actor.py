@@ -6,17 +6,21 @@ import math
 import threading
 import time
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import ray
 from pydantic import PrivateAttr
+from ray.exceptions import RayActorError
+from ray.util import list_named_actors
 from rich.console import Console
 
 from rayfl.backends.ray.placement import release_groups_of_before
 from rayfl.backends.ray.user_code import install_main_objects
 from rayfl.callbacks.callback import Callback, RunSoFar
+from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.console import log_console
@@ -50,12 +54,16 @@ class Submission:
         folder: The run's folder.
         options: How to run it there, with absolute paths; callbacks are those of the submitting program.
         main_objects: See `pack_main_objects`.
+        priority: Of runs that wait for the cluster, those with a higher one come first.
+        submitted: When it was submitted, in seconds since 1970; orders runs of the same priority.
     """
 
     scenario: Scenario
     folder: Path
     options: RunOptions
     main_objects: bytes
+    priority: int = 0
+    submitted: float = 0.0
 
 
 class RunActor:
@@ -91,6 +99,29 @@ class RunActor:
         status = read_status(self._submission.folder)
         return status | self._watch.last if status and status["status"] in UNDER_WAY else status
 
+    def waits(self) -> tuple[float, float, str] | None:
+        """What orders this run among those that wait for room on the cluster; None if it does not wait.
+
+        Runs with a range of workers have no turn: their requests wait in Ray.
+        """
+        status = readable_status(self._submission.folder)
+        elastic = isinstance(self._submission.scenario.resources.hosts, HostRange)
+        return None if elastic or status is None or status["status"] != "waiting" else self._order
+
+    @property
+    def _order(self) -> tuple[float, float, str]:
+        return -self._submission.priority, self._submission.submitted, str(self._submission.folder)
+
+    def _ahead(self) -> int:
+        """How many other waiting runs of the cluster come first."""
+        if isinstance(self._submission.scenario.resources.hosts, HostRange):
+            return 0
+        others: list[tuple[float, float, str] | None] = []
+        for name in names_of_runs():
+            with suppress(ValueError, RayActorError):  # it has ended meanwhile
+                others.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).waits.remote()))
+        return sum(order is not None and order < self._order for order in others)
+
     def printed(self, since: int) -> tuple[str, int]:
         self._followed = time.monotonic()
         return lines_of(self._submission.folder / LOG, since)
@@ -123,7 +154,7 @@ class RunActor:
                 release_groups_of_before()
             options = replace(submission.options, callbacks=[*submission.options.callbacks, self._watch])
             options = options.begun_in(folder, begun)
-            launch = Launch(options, request=self._request)
+            launch = Launch(options, request=self._request, ahead=self._ahead)
             launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
@@ -134,6 +165,11 @@ class RunActor:
             if status is None or status["status"] in UNDER_WAY:  # it failed before it wrote records
                 rounds = sum(phase.rounds for phase in submission.scenario.phases)
                 Status(folder, rounds).ended_early(error)
+
+
+def names_of_runs() -> list[str]:
+    """The names of all active submitted runs of the cluster this program is attached to, in alphabetical order."""
+    return sorted(actor["name"] for actor in list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE)
 
 
 class _Watch(Callback):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -56,6 +57,7 @@ def submit(
     starts: str | Path | None = None,
     centralise: Centralise = False,
     name: str | None = None,
+    priority: int = 0,
     console: Console | None = None,
 ) -> Handle:
     """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
@@ -77,6 +79,8 @@ def submit(
         starts: As for `rayfl.run`, on this machine.
         centralise: As for `rayfl.run`.
         name: The name for `rayfl.attach`; by default that of the run's folder.
+        priority: Of runs that wait for room on the cluster, those with a higher one start first, and else those that
+            were submitted first.
         console: Where to print warnings.
 
     Returns:
@@ -96,7 +100,7 @@ def submit(
         address=address, out=out, folder=folder, data_dir=data_dir, callbacks=callbacks, starts=starts,
         centralise=centralise,
     )  # fmt: skip
-    return submit_with(options, scenario, overrides, quick, name, console)
+    return submit_with(options, scenario, overrides, quick, name, priority, console)
 
 
 def submit_with(
@@ -105,6 +109,7 @@ def submit_with(
     overrides: Overrides = (),
     quick: bool = False,
     name: str | None = None,
+    priority: int = 0,
     console: Console | None = None,
 ) -> Handle:
     """Starts a run on a cluster as `rayfl.submit` does."""
@@ -138,7 +143,7 @@ def submit_with(
     try:
         starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
         remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
-        actor = detached.remote(Submission(resolved, own, remote_options, main_objects))
+        actor = detached.remote(Submission(resolved, own, remote_options, main_objects, priority, time.time()))
     except ValueError:
         if options.folder is None:
             own.rmdir()

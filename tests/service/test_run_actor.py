@@ -109,3 +109,46 @@ def test_a_request_before_the_first_round_ends_the_run_after_it(tmp_path: Path, 
     status = actor.status()
     assert status is not None
     assert (status["status"], status["stopped"]["round"]) == ("finished", 1)
+
+
+class Others:
+    """Active runs of a cluster that does not exist, by name, with their answers about whether they wait."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, runs: dict[str, Any]) -> None:
+        def actor(name: str, namespace: str) -> Any:
+            if runs[name] is LookupError:
+                raise ValueError(name)
+            return SimpleNamespace(waits=SimpleNamespace(remote=lambda: runs[name]))
+
+        monkeypatch.setattr("rayfl.service.run_actor.names_of_runs", lambda: sorted(runs))
+        monkeypatch.setattr(ray, "get_actor", actor)
+        monkeypatch.setattr(ray, "get", lambda answer: answer)
+
+
+def test_waiting_runs_take_turns_by_priority_and_then_first_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[Any]
+) -> None:
+    scenario = Scenario.from_tables(tables(phases=[PLAIN]))
+    options = RunOptions(data_dir=tmp_path, starts=tmp_path)
+    actors = [
+        RunActor(Submission(scenario, tmp_path / name, options, pickle.dumps({}), priority, submitted))
+        for name, priority, submitted in (("late", 0, 30.0), ("urgent", 5, 40.0), ("early", 0, 10.0), ("runs", 9, 5.0))
+    ]
+    for name, status in (("late", "waiting"), ("urgent", "waiting"), ("early", "waiting"), ("runs", "running")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "status.json").write_text(json.dumps({"status": status}))
+    answers = {actor.folder().name: actor.waits() for actor in actors}
+    assert answers["runs"] is None
+    Others(monkeypatch, answers | {"gone": LookupError})
+    assert [actor._ahead() for actor in actors] == [2, 0, 1, 0]
+
+
+def test_a_run_with_a_range_of_workers_waits_in_ray_and_has_no_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[Any]
+) -> None:
+    scenario = Scenario.from_tables(tables(phases=[PLAIN], resources={"hosts": {"max": 4}}))
+    (tmp_path / "status.json").write_text(json.dumps({"status": "waiting"}))
+    actor = RunActor(Submission(scenario, tmp_path, RunOptions(data_dir=tmp_path, starts=tmp_path), pickle.dumps({})))
+    assert actor.waits() is None
+    Others(monkeypatch, {"other": (-9, 0.0, "")})
+    assert actor._ahead() == 0

@@ -127,9 +127,9 @@ def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster
     first = submit(tmp_path, scene={"phases": [LONG]})
     until(lambda: len(first.metrics()) >= 1)
     second = submit(tmp_path)
+    until(lambda: second.status()["status"] == "waiting" and "is busy" in second.status()["reason"])
     third = submit(tmp_path)
-    for waiting in (second, third):
-        until(lambda: waiting.status()["status"] == "waiting" and "is busy" in waiting.status()["reason"])  # noqa: B023
+    until(lambda: third.status()["reason"] == "1 other run that waits for the cluster come first")
     third.stop()
     with pytest.raises(RayflError, match="interrupted: stopped before its first round"):
         third.result()
