@@ -41,6 +41,8 @@ def containers(job: dict[str, Any]) -> Iterator[tuple[dict[str, Any], dict[str, 
 def test_the_jobs_command_runs(job: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     python, *command = shlex.split(job["spec"]["entrypoint"])
     assert (python, command[:2]) == ("python", ["-m", "rayfl.scenario"])
+    assert command[3] == "--resume-or-start", "attempts within backoffLimit must not begin anew"
+    assert job["spec"]["backoffLimit"] > 0
     assert run_scenario([*command[2:], "--show"]) == 0
     assert 'name = "femnist_cyclic"' in capsys.readouterr().out
 
@@ -53,13 +55,33 @@ def test_the_job_names_the_version_of_ray_that_the_image_gets(job: dict[str, Any
 
 def test_runs_and_data_are_on_storage_that_every_pod_mounts(job: dict[str, Any]) -> None:
     seen = list(containers(job))
-    assert len(seen) == 2
+    assert len(seen) == 3
     for pod, container in seen:
         (claimed,) = [volume["name"] for volume in pod["volumes"] if "persistentVolumeClaim" in volume]
         mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-        assert job["spec"]["entrypoint"].endswith(f"--out {mounts[claimed]}/runs")
+        assert f"--resume-or-start {mounts[claimed]}/runs/" in job["spec"]["entrypoint"]
         assert {"name": "RAYFL_DATA", "value": f"{mounts[claimed]}/data"} in container["env"]
-        assert "/dev/shm" in mounts.values()
+        assert "/dev/shm" not in mounts.values(), "KubeRay mounts one that may grow to the container's memory"
+        assert pod["securityContext"]["fsGroup"] == uid_of_the_image()
+
+
+def test_the_autoscaler_adds_as_many_workers_as_the_run_asks_for(
+    job: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = job["spec"]["rayClusterSpec"]
+    assert cluster["enableInTreeAutoscaling"]
+    cpus, gpus = cluster["workerGroupSpecs"]
+    assert all(group["minReplicas"] <= group["replicas"] < group["maxReplicas"] for group in (cpus, gpus))
+    (each,) = (container["resources"]["limits"]["cpu"] for container in cpus["template"]["spec"]["containers"])
+    run_scenario([*shlex.split(job["spec"]["entrypoint"])[3:], "--show"])
+    hosts = tomllib.loads(capsys.readouterr().out)["resources"]["hosts"]
+    assert hosts == {"min": 1, "max": cpus["maxReplicas"] * int(each)}
+    assert gpus["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "1"
+
+
+def uid_of_the_image() -> int:
+    (made,) = re.findall(r"useradd .*?(?:-u|--uid)[ =](\d+)", (DEPLOY / "Dockerfile").read_text())
+    return int(made)
 
 
 def test_the_head_runs_no_worker_process(job: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ def choose_device(resources: Resources, numerics: Numerics) -> torch.device:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         raise ResourceError(
             f"the worker process has a share of {resources.gpus_per_host:g} GPU, but PyTorch {torch.__version__} sees "
-            f"no CUDA device (CUDA_VISIBLE_DEVICES: {visible}): install a CUDA build of PyTorch, or set "
+            f"no CUDA device (CUDA_VISIBLE_DEVICES: {visible}): {_why_no_cuda(torch.version.cuda)}, or set "
             "resources.device=cpu"
         )
     _set_numerics(numerics)
@@ -62,6 +62,12 @@ def choose_device(resources: Resources, numerics: Numerics) -> torch.device:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(memory_fraction(resources.gpus_per_host, total), device)
     return device
+
+
+def _why_no_cuda(built_for: str | None) -> str:
+    if built_for is None:
+        return "install a CUDA build of PyTorch"
+    return f"this build is for CUDA {built_for}, so look for its driver first (what does nvidia-smi say on this node?)"
 
 
 def _set_numerics(numerics: Numerics) -> None:

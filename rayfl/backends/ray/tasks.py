@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayfl.backends.ray.capacity import check_ever_fits
@@ -20,6 +20,7 @@ from rayfl.backends.ray.placement import host_options
 from rayfl.config.execution import Resources
 from rayfl.engine.memory import keep_freed_memory
 from rayfl.errors import ResourceError
+from rayfl.wording import one_line
 
 TICK_S = 1.0
 
@@ -107,17 +108,58 @@ def _end(tasks: Sequence[Any]) -> None:
             ray.cancel(ref, force=True)
 
 
-def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:
-    """Addresses of the cluster's nodes on which a path is missing or lacks this access (`os.access`)."""
-    accessible = ray.remote(_accessible)
+class NodeAnswer(NamedTuple):
+    """What a node of the cluster answered.
+
+    Attributes:
+        address: The node's address.
+        resources: Its resources, by kind.
+        value: What the function returned there; None if it failed.
+        error: Why it failed, in one line; empty if it did not.
+    """
+
+    address: str
+    resources: Mapping[str, float]
+    value: Any
+    error: str = ""
+
+
+def ask_every_node(function: Callable[..., Any], *arguments: Any, within_s: float | None = None) -> list[NodeAnswer]:
+    """Calls a function on every living node of the cluster, beside whatever runs there.
+
+    Args:
+        function: The function.
+        arguments: Its arguments.
+        within_s: How long to wait for all nodes together, in seconds; by default without limit.
+    """
     nodes = [node for node in ray.nodes() if node["Alive"]]
-    checks = [
-        accessible.options(
+    remote = ray.remote(function)
+    refs = [
+        remote.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote(path, access)
+        ).remote(*arguments)
         for node in nodes
     ]
-    return [node["NodeManagerAddress"] for node, seen in zip(nodes, ray.get(checks), strict=True) if not seen]
+    done, late = ray.wait(refs, num_returns=len(refs), timeout=within_s)
+    for ref in late:
+        ray.cancel(ref, force=True)
+    return [_answer(node, ref, ref in done, within_s) for node, ref in zip(nodes, refs, strict=True)]
+
+
+def _answer(node: Mapping[str, Any], ref: Any, is_done: bool, within_s: float | None) -> NodeAnswer:
+    address, resources = node["NodeManagerAddress"], node["Resources"]
+    if not is_done:
+        return NodeAnswer(address, resources, None, f"does not answer within {within_s:g} s")
+    try:
+        return NodeAnswer(address, resources, ray.get(ref))
+    except RayError as error:
+        cause = error.cause if isinstance(error, RayTaskError) and error.cause is not None else error
+        return NodeAnswer(address, resources, None, f"{type(cause).__name__}: {one_line(cause)}")
+
+
+def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:
+    """Addresses of the cluster's nodes on which a path is missing or lacks this access (`os.access`)."""
+    return [answer.address for answer in ask_every_node(_accessible, path, access) if not answer.value]
 
 
 def _check_seen_by_all(writes: Path, reads: Path) -> None:

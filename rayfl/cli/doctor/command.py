@@ -25,6 +25,8 @@ EXAMPLES = """\
 examples:
   {prog}
   {prog} --json
+  {prog} --cluster                 # also runs a task on each node of the cluster that this machine belongs to
+  {prog} --cluster 10.0.0.1:6379
 
 It downloads nothing, and connects to no address other than that of a Ray cluster. The exit status is 1 if there is a
 problem. A warning means that rayfl runs, but slower or with less than you may expect.
@@ -43,11 +45,22 @@ def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
     parser = command_parser(prog, "Check whether this machine is ready for rayfl, and say what to do.", EXAMPLES)
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument(
+        "--cluster",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="also run a task on each node of a Ray cluster (default: the one that this machine belongs to)",
+    )
     return parser
 
 
 def _execute(options: argparse.Namespace) -> int:
     checks = [*all_checks()]
+    if options.cluster:
+        from rayfl.cli.doctor.cluster import cluster_checks
+
+        checks += cluster_checks(options.cluster)
     if options.json:
         print(json.dumps([*map(asdict, checks)], indent=1))
     else:
