@@ -37,10 +37,13 @@ class Growth:
         self._starting: list[ray.ObjectRef[dict[str, str]]] = []
         self._handed: list[dict[str, str]] = []
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the last look was some seconds ago."""
+        return self._clock() - self._looked >= LOOKS_EVERY_S
+
     def look(self) -> None:
-        """Takes the next step for hosts that are to join; asks Ray every few seconds at most."""
-        if self._clock() - self._looked < LOOKS_EVERY_S:
-            return
+        """Takes the next step for hosts that are to join."""
         self._looked = self._clock()
         self._starting += [host.call("join", self.watched) for host in self._actors.start_more()]
         started: list[dict[str, str]] = []

@@ -276,12 +276,12 @@ class RaySession:
 
     def _look_for_room(self) -> None:
         """Requests places for more hosts if the cluster has room, and lets those that have started join."""
-        if self._states.state is not State.RUNNING or not self._attempt.head.is_there():
+        growth, reservation = self._attempt.growth, self._attempt.actors.reservation
+        if self._states.state is not State.RUNNING or not growth.is_due or not self._attempt.head.is_there():
             return
-        reservation = self._attempt.actors.reservation
         if self._run.scenario.resources.hosts == "auto" and self._growth.wants(reservation.wanted, self._room):
             reservation.request(self._room())
-        self._attempt.growth.look()
+        growth.look()
 
     def _room(self) -> int:
         """How many hosts the run could have."""
