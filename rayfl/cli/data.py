@@ -1,8 +1,9 @@
-"""`rayfl data`: prints and draws the split of a scenario's data among its clients."""
+"""`rayfl data`: prints and draws the split of a scenario's data among its clients, and prepares data."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_scenario, command_parser
+from rayfl.cli.prepared_data import prepare_main, verify_main
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +28,8 @@ examples:
   {prog} fashion_mnist_cyclic
   {prog} fashion_mnist_cyclic data.partition.beta=0.5 data.seed=1 --out split.png
   {prog} my/own.toml --clients
+  {prog} prepare femnist_cyclic prepared/femnist     # write data that runs read from disk; see prepare --help
+  {prog} verify prepared/femnist                     # compare it with its digests
 """
 
 PERCENTILES = {"min": 0, "25 %": 25, "median": 50, "75 %": 75, "max": 100}
@@ -40,8 +44,13 @@ WIDE = 10_000
 
 def main(arguments: Sequence[str] | None = None, prog: str = "rayfl data") -> int:
     """Runs the command; `exit_status` explains its exit status. Wrong options exit with 2."""
+    words = [*(sys.argv[1:] if arguments is None else arguments)]
+    if words[:1] == ["prepare"]:
+        return prepare_main(words[1:], f"{prog} prepare")
+    if words[:1] == ["verify"]:
+        return verify_main(words[1:], f"{prog} verify")
     of_command = parser(prog)
-    options = of_command.parse_intermixed_args(arguments)
+    options = of_command.parse_intermixed_args(words)
     if not options.name:
         of_command.error("name a scenario")
     return exit_status(lambda: _execute(options))

@@ -44,6 +44,7 @@ data_sources = Registry(
         "text_files": "rayfl.data.sources.next_character:load_text_files",
         "image_folder": "rayfl.data.sources.image_folder:load_image_folder",
         "arrow_file": "rayfl.data.sources.own_files:load_arrow_file",
+        "prepared": "rayfl.data.prepared.reader:load_prepared",
         "npz_file": "rayfl.data.sources.own_files:load_npz_file",
         "parquet_folder": "rayfl.data.sources.own_files:load_parquet_folder",
         "huggingface": "rayfl.data.sources.libraries:load_hugging_face",

@@ -11,8 +11,9 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from rayfl.config.section import Named
 from rayfl.data.checks import check_dataset
-from rayfl.data.indexed_rows import selected
+from rayfl.data.indexed_rows import row_numbers, selected
 from rayfl.data.inputs import are_images, taken
 
 AT_ONCE = 2**16
@@ -105,6 +106,25 @@ class Shards:
         offsets = np.zeros(len(clients) + 1, np.int64)
         np.cumsum(self.sizes[clients], out=offsets[1:])
         return Shards(_ranges(self.rows, self.offsets[clients], offsets), offsets)
+
+
+class OrderedShards(Shards):
+    """Shards of rows that are ordered by client: client c owns rows `offsets[c]` to `offsets[c + 1] - 1`.
+
+    They cost 8 bytes per client; the numbers of all rows are made anew whenever `rows` is read.
+    """
+
+    def __init__(self, offsets: np.ndarray) -> None:
+        object.__setattr__(self, "offsets", offsets)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """[n] int32 or int64, ascending."""
+        return np.arange(self.offsets[-1], dtype=row_numbers(int(self.offsets[-1])))
+
+    def __getitem__(self, client: int) -> np.ndarray:
+        client = range(len(self))[client]
+        return np.arange(*self.offsets[client : client + 2], dtype=row_numbers(int(self.offsets[-1])))
 
 
 def _ranges(values: np.ndarray, starts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -230,6 +250,25 @@ class NaturalClients:
 
 
 @dataclass(frozen=True)
+class Materialised:
+    """The partition by which the clients of prepared data were made, and samples ordered.
+
+    Attributes:
+        folder: The prepared folder.
+        partition: The partition, with all options.
+        clients: The number of clients.
+        seed: The seed of the data.
+        named: Whether the clients have names of their own.
+    """
+
+    folder: str
+    partition: Named
+    clients: int
+    seed: int
+    named: bool
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A data set as its source returns it, before it is partitioned among clients.
 
@@ -244,6 +283,7 @@ class Dataset:
         tests: Additional test sets by name, such as other domains; of the same kind as `test`.
         class_numbers: [num_classes] original numbers of the classes, if `data.classes` selected some of them.
         chosen: The selections by `data.classes` and `data.owners`, in words.
+        materialised: How prepared data was partitioned; its natural clients are those of this partition.
 
     Raises:
         DataError: Samples are inconsistent, or no network could take them.
@@ -270,6 +310,7 @@ class Dataset:
     tests: Mapping[str, Samples] = field(default_factory=dict)
     class_numbers: np.ndarray | None = None
     chosen: tuple[str, ...] = ()
+    materialised: Materialised | None = None
 
     def __post_init__(self) -> None:
         check_dataset(self)

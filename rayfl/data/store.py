@@ -12,9 +12,9 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
-from rayfl.data.dataset import ClientNames, Provenance, Samples, Shards
+from rayfl.data.dataset import ClientNames, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
-from rayfl.data.indexed_rows import IndexedRows, row_numbers
+from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Reopenable, TextWindows, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
@@ -162,14 +162,24 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         DataError: Files are missing or damaged, there are too few clients, a shard is empty, or user code returned
             invalid data.
     """
-    # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
     from rayfl.data.batch_trial import try_batches
-    from rayfl.data.partition.split import partition_classes, partitioned, same_classes
+
+    store = _without_unread(split_store(config, seed, data_dir, cache_dir))
+    try_batches(store)
+    return store
+
+
+def split_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> ShardStore:
+    """The same before batches are tried, and while rows that the store does not select are still in memory."""
+    # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
+    from rayfl.data.partition.split import check_materialised, partition_classes, partitioned, same_classes
     from rayfl.data.scenario_data import data_digest, load, select
     from rayfl.data.subsets import check_every_class_is_held
 
     dataset = load(config, seed, data_dir, cache_dir)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
+    if dataset.materialised:
+        partition = check_materialised(config, seed, dataset.materialised)
     natural, by_client = dataset.natural, partition.name == "natural"
     if natural and by_client:
         chosen = f" ({'; '.join(dataset.chosen)})" if dataset.chosen else ""
@@ -199,7 +209,8 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         train, train_shards = _by_client(train, remaining)
     if dataset.class_numbers is not None:
         check_every_class_is_held(train.y[train_shards.rows], dataset.class_numbers)
-    store = ShardStore(
+    named = natural and by_client and (dataset.materialised is None or dataset.materialised.named)
+    return ShardStore(
         name=dataset.name,
         train=train,
         test=test,
@@ -215,20 +226,18 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
         collate=config.collate,
         made_classes=made,
         chosen=dataset.chosen,
-        client_names=ClientNames.of(natural.names) if natural and by_client else None,
+        client_names=ClientNames.of(natural.names) if natural and named else None,
     )
-    store = _without_unread(store)
-    try_batches(store)
-    return store
 
 
 def _by_client(samples: Samples, shards: Shards, rest: bool = False) -> tuple[Samples, Shards]:
     """The rows of the shards, numbered by client; with `rest`, followed by rows that belong to no client."""
+    if isinstance(shards, OrderedShards) and shards.offsets[-1] == len(samples):
+        return samples, shards
     rows = shards.rows
     if rest:
         rows = np.concatenate([rows, np.setdiff1d(np.arange(len(samples)), rows)])
-    places = np.arange(len(shards.rows), dtype=row_numbers(len(rows)))
-    return samples.select(rows), Shards(places, shards.offsets)
+    return samples.select(rows), OrderedShards(shards.offsets)
 
 
 def _moved(part: Array | Pieces, move: Callable[[np.ndarray], np.ndarray]) -> Array | Pieces:

@@ -80,6 +80,7 @@ LEAST: Mapping[str, dict[str, Any]] = {
     "data set arrow_file": {"path": "data.arrow", "inputs": "x", "label": "y"},
     "data set npz_file": {"path": "data.npz"},
     "data set parquet_folder": {"path": "data", "inputs": "x", "label": "y"},
+    "data set prepared": {"path": "data"},
     "data set text_files": {"path": "text"},
     "data set torchvision": {"dataset": "MNIST"},
     "metric top_k": {"k": 2},

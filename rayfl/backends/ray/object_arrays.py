@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import ray
 
+from rayfl.data.prepared.fragments import MappedLabels
+
 WORTH_AN_OBJECT = 2**20
 """Bytes; smaller arrays travel with what contains them."""
 
@@ -52,6 +54,8 @@ class ObjectArrays:
 
     def move(self, array: np.ndarray) -> np.ndarray:
         """The array as an object, unless it is small or is one already; one object for equal references."""
+        if isinstance(array, MappedLabels) and array.place is not None:  # every process maps the file itself
+            return array
         if array.nbytes < WORTH_AN_OBJECT or getattr(array, "connection", None) == self._connection:
             return array
         if id(array) not in self._moved:

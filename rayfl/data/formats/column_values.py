@@ -17,6 +17,7 @@ from PIL import Image
 from rayfl.data.checks import check_range
 from rayfl.data.formats.image_files import FORMATS, in_eight_bits
 from rayfl.data.formats.parquet import fixed_bytes
+from rayfl.data.formats.scratch import reserved, resized
 from rayfl.data.inputs import Ragged
 from rayfl.errors import DataError
 from rayfl.files import reading
@@ -100,7 +101,7 @@ class ColumnValues:
             check_range(np.array(self._extremes), where)
         values = np.empty(0, np.uint8) if self._array is None else self._array
         if self._filled < len(values):
-            values.resize((self._filled, *values.shape[1:]), refcheck=False)
+            values = resized(values, self._filled)
         for lists in reversed(self._lists[1:]):
             if lists.length is None:
                 raise DataError(f"{where} has lists of lists of different lengths; only the outer lists may differ")
@@ -156,13 +157,13 @@ class ColumnValues:
         if self._is_view:
             self._array, self._filled = values, end
             return
-        reserved = max(end, -(-end * self._expected // max(1, self._rows)))
+        expected = max(end, -(-end * self._expected // max(1, self._rows)))
         if self._array is None:
-            self._array = np.empty((reserved, *values.shape[1:]), values.dtype)
+            self._array = reserved((expected, *values.shape[1:]), values.dtype)
         if self._sizes and values.shape[-1] > self._array.shape[-1]:  # colours after grey images
             self._array = np.repeat(self._array, values.shape[-1], axis=-1)
-        if end > len(self._array):  # the allocator moves pages and copies nothing
-            self._array.resize((reserved, *self._array.shape[1:]), refcheck=False)
+        if end > len(self._array):
+            self._array = resized(self._array, expected)
         self._array[self._filled : end] = values
         self._filled = end
 

@@ -21,6 +21,7 @@ from rayfl.config.registry import nearest
 from rayfl.data.checks import check_values
 from rayfl.data.formats.column_values import ColumnValues, is_number, number_dtype
 from rayfl.data.formats.parquet import sorted_by_name
+from rayfl.data.formats.scratch import reserved
 from rayfl.data.indexed_rows import selected
 from rayfl.data.inputs import Fields, Inputs, Ragged, spaced
 from rayfl.errors import DataError, ScenarioError
@@ -125,7 +126,7 @@ class _Numbers:
         self._matrix: np.ndarray | None = None
         if isinstance(columns, tuple) and known and all(is_number(schema.field(name).type) for name in known):
             dtypes = [number_dtype(schema.field(name).type) for name in known]
-            self._matrix = np.empty((rows, len(known)), np.result_type(*dtypes))
+            self._matrix = reserved((rows, len(known)), np.result_type(*dtypes))
             into = dict(zip(known, self._matrix.T, strict=True))
         self._values = {name: ColumnValues(f"{where}: column '{name}'", rows, into.get(name)) for name in known}
 

@@ -17,7 +17,7 @@ from rayfl.config.registry import asks_for
 from rayfl.config.section import Named
 from rayfl.data import partitioners
 from rayfl.data.checks import are_class_labels, how_to_number
-from rayfl.data.dataset import NaturalClients, Samples, Shards
+from rayfl.data.dataset import Materialised, NaturalClients, Samples, Shards
 from rayfl.data.partition.labels_by import build_labeling
 from rayfl.errors import DataError, ScenarioError
 from rayfl.streams import stream
@@ -164,6 +164,32 @@ def partition_classes(config: Data, train: Samples, num_classes: int | None) -> 
     if are_class_labels(train.y, num_classes):
         return train.y.astype(np.int64, copy=False), num_classes
     return None, None
+
+
+def check_materialised(config: Data, seed: int, made: Materialised) -> Named:
+    """The partition under which prepared data has the clients that it was prepared with: their own.
+
+    Raises:
+        ScenarioError: The scenario asks for a partition that is not the one of the data.
+    """
+    chosen = config.partition
+    if chosen is not None:
+        resolved = PARTITIONERS.resolve(chosen, "data.partition")
+        wanted = f"{_described(resolved)}, {config.clients} clients, data seed {seed}"
+        found = f"{_described(made.partition)}, {made.clients} clients, data seed {made.seed}"
+        if chosen.name == "natural" == made.partition.name:
+            wanted = found
+        if wanted != found:
+            raise ScenarioError(
+                f"data.partition: {wanted}, but {made.folder} was prepared with {found}; leave data.partition out, or "
+                "prepare the data again"
+            )
+    return Named(name="natural")
+
+
+def _described(partition: Named) -> str:
+    options = ", ".join(f"{key} = {value}" for key, value in sorted(partition.options.items()))
+    return f"'{partition.name}'" + (f" ({options})" if options else "")
 
 
 def _needs_classes(partitioner: Callable[..., Any], partition: Named) -> bool:

@@ -61,6 +61,7 @@ REQUIRED = {
     "data imagenet": ("data.options.size=8",),
     "data npz_file": ("data.options.path='arrays.npz'",),
     "data parquet_folder": TABLE,
+    "data prepared": ("data.options.path='prepared'",),
     "data text_files": ("data.options.path='text.txt'",),
     "data torchvision": ("data.options.dataset='CIFAR10'",),
     "labeling column": ("data.labels_by.index=0",),

@@ -1,0 +1,102 @@
+"""`rayfl data prepare` and `rayfl data verify`: write data for runs that read it from disk, and check it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rayfl.cli.exit_status import exit_status
+from rayfl.cli.options import command_parser
+
+if TYPE_CHECKING:
+    from rayfl.config.scenario import Scenario
+
+EXAMPLES = """\
+examples:
+  {prog} femnist_cyclic prepared/femnist
+  {prog} parquet_folder prepared/mine data.options.path=mine data.options.inputs=x data.options.label=y \\
+      data.options.owner=site
+  {prog} my.sources:readings prepared/readings data.clients=1000 data.partition.name=dirichlet data.partition.beta=0.5
+
+a preparation that was interrupted goes on when the same command runs again
+"""
+
+VERIFY_EXAMPLES = """\
+example:
+  {prog} prepared/femnist
+"""
+
+
+def prepare_main(arguments: Sequence[str], prog: str) -> int:
+    """Runs `rayfl data prepare`; `exit_status` explains its exit status. Wrong options exit with 2."""
+    options = prepare_parser(prog).parse_intermixed_args(arguments)
+    return exit_status(lambda: _prepare(options), "interrupted: run the same command again to continue")
+
+
+def prepare_parser(prog: str) -> argparse.ArgumentParser:
+    """The parser of `rayfl data prepare`."""
+    parser = command_parser(
+        prog,
+        "Partition data and write it to a folder, ordered by client, for runs with data.name = 'prepared'.",
+        EXAMPLES,
+    )
+    parser.add_argument(
+        "source", metavar="SOURCE", help="a data set, package.module:function, or a scenario whose [data] is prepared"
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="where to write, on a disk that all nodes share")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="data.key=value", help="set a value of [data]; may be repeated"
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        metavar="DIR",
+        help="the folder with real data (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
+    )
+    return parser
+
+
+def _prepare(options: argparse.Namespace) -> int:
+    from rayfl.data.files import cache_folder, data_folder
+    from rayfl.data.prepared.writer import prepare
+
+    scenario = _scenario(options.source, options.overrides)
+    data_dir = data_folder(options.data_dir).absolute()
+    manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder)
+    sizes = ", ".join(f"{one.rows:,} in {name}" for name, one in manifest.sets.items())
+    print(f"prepared {manifest.name} in {options.folder}: {manifest.clients:,} clients, samples: {sizes}")
+    print(f'write: data = {{ name = "prepared", options = {{ path = "{options.folder}" }} }}')
+    return 0
+
+
+def _scenario(source: str, overrides: Sequence[str]) -> Scenario:
+    from rayfl.config.loader import load_scenario
+    from rayfl.data import data_sources
+    from rayfl.runs.resolution import resolve
+
+    if source not in data_sources and ":" not in source:
+        return resolve(load_scenario(source, overrides))
+    phase = {"name": "any", "rounds": 1, "cohort": 1}
+    return resolve(load_scenario({"data": {"name": source}, "model": "mlp", "phases": [phase]}, overrides))
+
+
+def verify_main(arguments: Sequence[str], prog: str) -> int:
+    """Runs `rayfl data verify`; `exit_status` explains its exit status. Wrong options exit with 2."""
+    options = verify_parser(prog).parse_args(arguments)
+    return exit_status(lambda: _verify(options))
+
+
+def verify_parser(prog: str) -> argparse.ArgumentParser:
+    """The parser of `rayfl data verify`."""
+    parser = command_parser(prog, "Compare all files of prepared data with their digests.", VERIFY_EXAMPLES)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="what `rayfl data prepare` wrote")
+    return parser
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from rayfl.data.prepared.reader import verify
+
+    print(verify(options.folder))
+    return 0
