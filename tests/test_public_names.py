@@ -33,7 +33,7 @@ PUBLIC = {
     """,
     "rayfl.callbacks": "Callback RunSoFar",
     "rayfl.data": """
-        Augmentation Compose Dataset Fields NaturalClients Provenance Ragged Rendered Samples Shards stream
+        Augmentation ClientSource Compose Dataset Fields NaturalClients Provenance Ragged Rendered Samples Shards stream
     """,
     "rayfl.local": """
         Affine ClientContext ClientState ClientStreams ClientUpdate DataView EvaluationBatch Features Gradient

@@ -10,6 +10,7 @@ from rayfl.lazy_names import lazy_names
 if TYPE_CHECKING:
     from rayfl.data.augmentation.augmentation import Augmentation as Augmentation
     from rayfl.data.augmentation.augmentation import Compose as Compose
+    from rayfl.data.client_source import ClientSource as ClientSource
     from rayfl.data.dataset import Dataset as Dataset
     from rayfl.data.dataset import NaturalClients as NaturalClients
     from rayfl.data.dataset import Provenance as Provenance

@@ -20,6 +20,7 @@ from rayfl.config.data import Data
 from rayfl.data import data_sources
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.checks import check_values
+from rayfl.data.client_source import with_clients_loaded
 from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Rendered, TextWindows, named_parts, spaced
 from rayfl.data.named_functions import SourceCall
@@ -133,7 +134,7 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
         "clients": config.owners.of if config.owners else config.clients,
     }
     call = SourceCall(config.name, config.options, arguments)
-    loaded = call()
+    loaded = with_clients_loaded(call(), seed, config.name)
     if not isinstance(loaded, Dataset):
         opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
         description = f"PyTorch Datasets from {config.name}, whose items are read when needed"
