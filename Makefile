@@ -34,6 +34,7 @@ release-check: $(VENV)/.test-all $(VENV)/.docs ## What CI leaves out: all tests,
 	$(PYTEST) tests
 	$(MAKE) docs
 	$(BIN)/python -m tools.check_cluster
+	RAYFL_PREPARED_MIB=8192 $(BIN)/python -m pytest -s tests/data/prepared/test_memory.py
 	$(BIN)/python -m tools.chaos
 
 docs: $(VENV)/.docs ## Build the documentation in build/docs; NOTEBOOKS=off leaves out running its notebooks

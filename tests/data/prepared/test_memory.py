@@ -1,0 +1,43 @@
+"""Data on disk does not enter the memory of the process that starts a run, of hosts, or of what prepares it.
+
+`RAYFL_PREPARED_MIB=8192 python -m pytest -s tests/data/prepared/test_memory.py` is the proof at 8 GiB, of `make
+release-check`; it needs 9 GiB of memory for the run it compares with, and 17 GiB of disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MIB = int(os.environ.get("RAYFL_PREPARED_MIB", "256"))
+"""Of the data, 4 kB a row."""
+
+PREPARING, DRIVER, HOST = 200 + 0.02 * MIB, 1024, 700
+"""The most memory in MiB without a file behind it: what preparing adds, the process that starts a run, a host."""
+
+
+def step(name: str, folder: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.data.prepared.measured", name, str(folder), str(MIB)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) or {}
+    print(name, found)
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="only Linux says what a process shares")
+def test_prepared_data_stays_on_disk_and_trains_the_model_of_data_in_memory(tmp_path: Path) -> None:
+    step("written", tmp_path)
+    preparing = step("prepared", tmp_path)
+    on_ray = step("on_ray", tmp_path)
+    assert on_ray["model"] == step("in_memory", tmp_path)["model"]
+    assert preparing["peak"] < PREPARING
+    assert on_ray["driver"] < DRIVER
+    assert on_ray["host"] < HOST
