@@ -51,6 +51,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
         Command("submit", "submit a scenario to a Ray cluster", "rayfl.cli.cluster"),
         Command("attach", "follow a submitted run", "rayfl.cli.cluster"),
         Command("status", "show the status of submitted runs", "rayfl.cli.cluster"),
+        Command("scale", "measure short runs as they grow, and say what breaks first", "rayfl.cli.scale"),
         Command("stop", "end a submitted run after the current round", "rayfl.cli.cluster"),
     ),
     "look at data and results": (

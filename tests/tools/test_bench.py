@@ -18,9 +18,10 @@ from rayfl.engine.events import RoundDone
 from rayfl.engine.totals import Traffic
 from rayfl.local.steps import update_steps
 from rayfl.models.cnn import LeNet5
+from rayfl.studies.scale.processes import RAY, ROLES, processor_seconds
 from tools.bench import checkpoints, clients, naive, parallel, relay, update
 from tools.bench.data import images, points
-from tools.bench.processes import PARTS, RAYS_OWN, anonymous_bytes, descendants, processor_seconds
+from tools.bench.processes import anonymous_bytes, descendants
 from tools.bench.rounds import job_of
 from tools.bench.table import Row, as_markdown, print_table
 
@@ -92,25 +93,25 @@ def test_an_update_takes_one_step_of_the_same_network_as_the_bare_loop(name: str
 
 
 def test_processor_time_is_counted_for_this_process_and_for_those_under_it() -> None:
-    assert processor_seconds().keys() == set(PARTS)
+    assert processor_seconds().keys() == set(ROLES)
     burn = "sum(i * i for i in range(3_000_000)); print(flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         before = processor_seconds()
         assert child.stdout is not None
         child.stdout.readline()
-        assert processor_seconds()[RAYS_OWN] > before[RAYS_OWN], "what no actor is counts as Ray's own"
+        assert processor_seconds()[RAY] > before[RAY], "what no actor is counts as Ray's own"
         child.communicate(b"\n")
 
 
 def test_processor_time_of_a_round_is_the_median_over_the_repetitions() -> None:
     rounds = parallel.ROUNDS - 1
-    each = {"hosts": 0.3 * rounds, "server": 0.1 * rounds}
-    taken = [{part: factor * each.get(part, 0.0) for part in PARTS} for factor in (1, 1, 7)]
+    each = {"workers": 0.3 * rounds, "server": 0.1 * rounds}
+    taken = [{part: factor * each.get(part, 0.0) for part in ROLES} for factor in (1, 1, 7)]
     rows = {row.name.rpartition(", ")[2]: row for row in parallel.processor_rows(taken)}
-    assert rows["hosts"].figure == pytest.approx(300)
+    assert rows["workers"].figure == pytest.approx(300)
     assert rows["server"].figure == pytest.approx(100)
     assert rows["server"].detail == "25.0% of all"
-    assert rows[RAYS_OWN].figure == 0
+    assert rows[RAY].figure == 0
 
 
 def test_a_hop_is_timed_within_its_own_phase() -> None:

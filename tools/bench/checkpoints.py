@@ -19,7 +19,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from tools.bench.processes import processor_seconds
+from rayfl.studies.scale.processes import processor_seconds
 from tools.bench.rounds import NEVER
 from tools.bench.table import Row
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from rayfl.engine.events import RoundDone
+from rayfl.studies.scale.processes import ROLES, processor_seconds
 from tools.bench.naive import Load, naive_limit
-from tools.bench.processes import PARTS, processor_seconds
 from tools.bench.rounds import NEVER, job_of, run_rounds
 from tools.bench.table import Row
 
@@ -64,7 +64,7 @@ def measure() -> list[Row]:
                 at_end_of[done.round] = processor_seconds()
 
         speeds.append(steps_per_second(run_rounds(job, account)))
-        taken.append({part: at_end_of[ROUNDS][part] - at_end_of[1][part] for part in PARTS})
+        taken.append({part: at_end_of[ROUNDS][part] - at_end_of[1][part] for part in ROLES})
         print(
             f"  {repetition + 1}/{REPETITIONS}: naive {limits[-1]:.0f}, rayfl {speeds[-1]:.0f} client-steps/s",
             file=sys.stderr,
@@ -82,7 +82,7 @@ def processor_rows(taken: Sequence[dict[str, float]]) -> list[Row]:
         taken: Seconds of all rounds except the first, by kind of process, for every repetition.
     """
     rounds = ROUNDS - 1
-    medians = {part: 1e3 * statistics.median(one[part] for one in taken) / rounds for part in PARTS}
+    medians = {part: 1e3 * statistics.median(one[part] for one in taken) / rounds for part in ROLES}
     whole = sum(medians.values())
     return [
         Row(f"parallel: processor time of a round, {part}", ms, "ms", "<=", None, f"{ms / whole:.1%} of all")

@@ -25,29 +25,6 @@ def descendants() -> dict[int, str]:
     return {pid: commands[pid] for pid in found if pid in commands}
 
 
-RAYS_OWN = "Ray's own processes"
-ACTORS = {"ray::HostActor": "hosts", "ray::ServerActor": "server", "ray::SchedulerActor": "scheduler"}
-PARTS = (*ACTORS.values(), "driver", RAYS_OWN)
-
-
-def processor_seconds() -> dict[str, float]:
-    """Returns the processor time so far of this process (`driver`) and its descendants by actor class."""
-    seconds = dict.fromkeys(PARTS, 0.0) | {"driver": _processor_seconds("self")}
-    for pid, command in descendants().items():
-        actor = next((part for title, part in ACTORS.items() if command.startswith(title)), RAYS_OWN)
-        try:
-            seconds[actor] += _processor_seconds(pid)
-        except FileNotFoundError:  # it has ended in the meantime
-            continue
-    return seconds
-
-
-def _processor_seconds(pid: int | str) -> float:
-    # utime and stime are fields 14 and 15; field 2 may contain spaces and ends with a bracket
-    fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def anonymous_bytes(pid: int | str) -> int:
     """Returns the private resident memory of a process, without files and shared memory such as Ray's objects."""
     return 1024 * _status(pid, "RssAnon")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import ray
 
+from rayfl.backends.ray.private import node_stats
 from rayfl.data.prepared.fragments import MappedLabels
 
 WORTH_AN_OBJECT = 2**20
@@ -65,3 +66,9 @@ class ObjectArrays:
             moved.reference, moved.connection = reference, self._connection
             self._moved[id(array)] = array, moved
         return self._moved[id(array)][1]
+
+
+def created_bytes() -> int:
+    """Bytes of all objects that the stores of the connected cluster have created so far."""
+    stats = (node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False) for node in ray.nodes())
+    return sum(int(of_node.store_stats.cumulative_created_bytes) for of_node in stats)

@@ -10,6 +10,7 @@ from typing import Any
 import ray._private.worker as worker
 from ray._common.utils import get_default_ray_temp_dir
 from ray._private.grpc_utils import init_grpc_channel
+from ray._private.internal_api import node_stats
 from ray._private.node import Node
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 from ray._private.services import find_bootstrap_address, find_gcs_addresses
@@ -24,6 +25,7 @@ __all__ = [
     "in_tune_session",
     "init_grpc_channel",
     "message_printer",
+    "node_stats",
     "output_printers",
     "print_messages_with",
     "print_output_with",

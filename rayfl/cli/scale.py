@@ -1,0 +1,78 @@
+"""`rayfl scale`: measures what grows, and says what breaks first."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rayfl.cli.exit_status import exit_status
+from rayfl.cli.options import command_parser
+from rayfl.errors import ScenarioError
+
+EXAMPLES = """\
+examples:
+  {prog}
+  {prog} --only cohort hosts --hosts 1,2,4 --cohort 100,1000,10000 --budget 20
+  {prog} --clients 1e5,1e6,1e7 --out scale-of-my-cluster
+"""
+
+NAMES = ("clients", "cohort", "hosts", "params", "data", "states")
+"""The names of `AXES`, which the parser knows without loading NumPy."""
+
+
+def parser(prog: str) -> argparse.ArgumentParser:
+    """The command's options."""
+    parser = command_parser(prog, "Measure time, memory and bytes of short runs as they grow.", EXAMPLES)
+    parser.add_argument(
+        "--only", nargs="+", choices=NAMES, metavar="AXIS", help=f"of {', '.join(NAMES)} (default: all)"
+    )
+    for name in NAMES:
+        parser.add_argument(f"--{name}", type=_numbers, metavar="N,N", help=f"values of {name}, separated by commas")
+    parser.add_argument("--budget", type=float, default=10, metavar="MINUTES", help="for everything (default: 10)")
+    parser.add_argument("--out", type=Path, default=Path("scale"), metavar="FOLDER", help="default: scale")
+    parser.set_defaults(execute=_execute)
+    return parser
+
+
+def main(arguments: Sequence[str], prog: str) -> int:
+    """Runs the command; `exit_status` explains what it returns. Wrong options exit with 2."""
+    options = parser(prog).parse_args(arguments)
+    return exit_status(lambda: options.execute(options))
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers such as 10,1e3") from None
+    if not all(0 < number < 1e12 for number in numbers):
+        raise argparse.ArgumentTypeError(f"'{text}' must have numbers above 0")
+    return tuple(sorted(numbers))
+
+
+def _execute(options: argparse.Namespace) -> int:
+    from rayfl.console import table_console
+    from rayfl.studies.scale.picture import draw
+    from rayfl.studies.scale.study import AXES, COLUMNS, as_markdown, first_to_break, machine_bytes, points, rows, save
+
+    if not Path("/proc/self/smaps_rollup").exists():
+        raise ScenarioError("rayfl scale reads the memory of processes from Linux's /proc, which this system lacks")
+    axes = {name: getattr(options, name) or AXES[name].values for name in options.only or NAMES}
+    options.out.mkdir(parents=True, exist_ok=True)
+    found, console = [], table_console()
+    for point in points(axes, 60 * options.budget):
+        found.append(point)
+        ((unit, value, *cells),) = rows([point])
+        words = [f"{name} {cell}" for name, cell in zip(COLUMNS[2:], cells, strict=True)]
+        console.print(f"{value} {unit}: {point.failure or ', '.join(words)}", soft_wrap=True)
+        save(found, options.out / "scale.json")
+    measured = sum(point.cost is not None for point in found)
+    left_out = sum(map(len, axes.values())) - len(found)
+    draw(found, options.out / "scale.png")
+    limit, command = machine_bytes(), "rayfl scale"
+    (options.out / "scale.md").write_text(as_markdown(found, command, limit), encoding="utf-8")
+    for line in first_to_break(found, limit):
+        console.print(f"first to break: {line}", soft_wrap=True)
+    console.print(f"{options.out}: {measured} measurements, {left_out} left out by the budget", soft_wrap=True)
+    return 0 if measured == len(found) else 1
