@@ -150,7 +150,7 @@ def asked(kind: str, arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> t
     monkeypatch.setattr(rayfl.runs.session, "run_with", run_with)
     monkeypatch.setattr(rayfl.cli.data, "_execute", execute)
     if kind == "submit":
-        kind, arguments = "run", [each for each in arguments if each not in ("--name", "cyclic")]
+        kind, arguments = "run", [each for each in arguments if each not in ("--name", "cyclic", "--priority", "5")]
     arguments = [each for each in arguments if each != "--show"]  # prints instead of running
     assert {"run": rayfl.cli.run.main, "data": rayfl.cli.data.main}[kind](arguments) == 0
     [found] = seen

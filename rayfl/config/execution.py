@@ -196,16 +196,16 @@ class HostOptions(Section):
 
     Attributes:
         label_selector: Labels of the nodes to run on, by key: a value, `!value`, `in(a, b)` or `!in(a, b)`, such as
-            `{ pool = "training", "ray.io/market-type" = "!spot" }`.
-        resources: Amounts of custom resources, which a node declares with `ray start --resources`.
-        accelerator_type: Kind of accelerator that the node must have, by Ray's name, such as `A100`.
+            `{ pool = "training", "ray.io/market-type" = "!spot" }`. By default any node.
+        resources: Amounts of custom resources, which a node declares with `ray start --resources`. By default none.
+        accelerator_type: Kind of accelerator that the node must have, by Ray's name, such as `A100`. By default any.
         memory_gb: Main memory, in GiB, that Ray reserves. Ray limits no process to it, but places no more processes on
             a node than its memory allows. By default none is reserved.
-        runtime_env: Ray's runtime environment, such as `{ env_vars = { OMP_NUM_THREADS = "2" } }`. It is recorded with
-            the scenario, so it must hold no secrets.
+        runtime_env: Ray's runtime environment, such as `{ env_vars = { OMP_NUM_THREADS = "2" } }`; by default that of
+            the driver. It is recorded with the scenario, so it must hold no secrets.
     """
 
-    label_selector: dict[str, str] = Field(default_factory=dict)
+    label_selector: dict[str, Annotated[str, Field(min_length=1)]] = Field(default_factory=dict)
     resources: dict[str, PositiveFloat] = Field(default_factory=dict)
     accelerator_type: str | None = None
     memory_gb: PositiveFloat | None = None

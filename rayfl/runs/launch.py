@@ -323,7 +323,8 @@ def _session(
         if why is not None:
             wait(why)
         while launch.ahead is not None and (runs := launch.ahead()):
-            wait(f"{runs} other run{'s' * (runs > 1)} that wait{'s' * (runs == 1)} for the cluster come first")
+            other = "1 other run that waits" if runs == 1 else f"{runs} other runs that wait"
+            wait(f"{other} for the cluster come{'s' * (runs == 1)} first")
             time.sleep(TURN_TICK_S)  # other runs tell when they are asked
 
     wait_for_turn(None)

@@ -119,7 +119,8 @@ class RunActor:
         others: list[tuple[float, float, str] | None] = []
         for name in names_of_runs():
             with suppress(ValueError, RayActorError):  # it has ended meanwhile
-                others.append(ray.get(ray.get_actor(name, namespace=NAMESPACE).waits.remote()))
+                other: Any = ray.get_actor(name, namespace=NAMESPACE)
+                others.append(ray.get(other.waits.remote()))
         return sum(order is not None and order < self._order for order in others)
 
     def printed(self, since: int) -> tuple[str, int]:

@@ -83,6 +83,7 @@ LEAST: Mapping[str, dict[str, Any]] = {
     "data set prepared": {"path": "data"},
     "data set text_files": {"path": "text"},
     "data set torchvision": {"dataset": "MNIST"},
+    "HostRange": {"max": 2},
     "metric top_k": {"k": 2},
 }
 """The keys that a section or component needs."""

@@ -16,7 +16,7 @@ RANGES = {
     "augmentations physical_batch_size threads clients_at_once hosts rounds keep until quorum by_size concurrency "
     "buffer local_clusters select iterations candidates memory queue k thresholds bins hidden widths width groups "
     "layers embedding predictor clusters pairs test_images objects points tries shards_per_client patience rows starts "
-    "histograms models updates window crop.size resized_crop.size",
+    "histograms models updates window crop.size resized_crop.size HostRange.min HostRange.max",
     "int > 0; float > 0 <= 1": "cohort",
     "int >= 0": "seed order_seed restarts delay byzantine min_size index padding order Checkpoint.rounds "
     "ParallelPhase.rounds RelayPhase.rounds BufferedPhase.rounds FullyAsynchronousPhase.rounds LocalPhase.rounds "
@@ -40,7 +40,8 @@ RANGES = {
     "float": "mean std steps_per_s samples_per_s down_bytes_per_s up_bytes_per_s dropout availability compute_watts "
     "transmit_watts value fill target",
     "float > 0": "repeat_s lr module_lr clip_value clip_norm target_epsilon max_grad_norm max_epsilon max_loss "
-    "cpus_per_host watchdog_s deadline_s initial slope tau alpha temperature inner_lr smoothing class_weights ratio "
+    "cpus_per_host memory_gb HostOptions.resources "
+    "watchdog_s deadline_s initial slope tau alpha temperature inner_lr smoothing class_weights ratio "
     "span ridge Quantile.noise_multiplier perfedavg.delta regression.delta dirichlet.beta fedmeta.meta_lr "
     "gaussian_blur.sigma",
     "float > 0 < 0.5": "trimmed_mean.share",

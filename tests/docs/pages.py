@@ -54,5 +54,5 @@ def commands(page: str) -> Iterator[tuple[str, list[str]]]:
             continue
         name = {"scenario": "run", "data_report": "data"}.get(found[2], found[2]) or found[1]
         arguments = shlex.split(found[3], comments=True)
-        if arguments and not arguments[0].endswith(".toml"):
+        if arguments and not arguments[0].endswith(".toml") and arguments[0] not in ("prepare", "verify"):
             yield name, arguments

@@ -129,7 +129,7 @@ def test_a_run_waits_for_others_and_says_so_and_may_be_stopped_meanwhile(cluster
     second = submit(tmp_path)
     until(lambda: second.status()["status"] == "waiting" and "is busy" in second.status()["reason"])
     third = submit(tmp_path)
-    until(lambda: third.status()["reason"] == "1 other run that waits for the cluster come first")
+    until(lambda: third.status().get("reason") == "1 other run that waits for the cluster comes first")
     third.stop()
     with pytest.raises(RayflError, match="interrupted: stopped before its first round"):
         third.result()
