@@ -18,7 +18,7 @@ import pytest
 MIB = int(os.environ.get("RAYFL_PREPARED_MIB", "256"))
 """Of the data, 4 kB a row."""
 
-PREPARING, DRIVER, HOST = 200 + 0.02 * MIB, 1024, 700
+PREPARING, DRIVER, HOST = 120 + 0.02 * MIB, 1024, 700
 """The most memory in MiB without a file behind it: what preparing adds, the process that starts a run, a host."""
 
 
