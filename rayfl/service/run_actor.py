@@ -17,7 +17,6 @@ from ray.exceptions import RayActorError
 from ray.util import list_named_actors
 from rich.console import Console
 
-from rayfl.backends.ray.placement import release_groups_of_before
 from rayfl.backends.ray.user_code import install_main_objects
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.execution import HostRange
@@ -28,7 +27,6 @@ from rayfl.errors import RayflError
 from rayfl.interruption import StopRequest
 from rayfl.passwords import without_passwords
 from rayfl.runs.archive import RunArchive
-from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
 from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
 
@@ -69,8 +67,7 @@ class Submission:
 class RunActor:
     """Executes a run in a thread, and ends its process when the run has ended.
 
-    If the process dies, Ray starts it again, and it continues the run after its last checkpoint. It owns the run's
-    actors, data and placement groups, so that none of them outlives it, however it ends.
+    It owns the run's actors, data and placement groups, so that none of them outlives it, however it ends.
     """
 
     def __init__(self, submission: Submission) -> None:
@@ -79,15 +76,10 @@ class RunActor:
         self._submission = submission
         self._request, self._ended = StopRequest("handle.stop()"), threading.Event()
         self._watch, self._followed = _Watch(), -math.inf
-        context = ray.get_runtime_context()
-        self._thread = threading.Thread(target=self._run, args=[context.current_actor], daemon=True)
-        self._is_restarted = context.was_current_actor_reconstructed
-        if self._is_restarted:
-            self.start()
+        self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
 
     def start(self) -> None:
-        if self._thread.ident is None:  # Ray repeats a call whose answer was lost
-            self._thread.start()
+        self._thread.start()
 
     def folder(self) -> Path:
         return self._submission.folder
@@ -148,13 +140,8 @@ class RunActor:
         from rayfl.runs.run_lock import HeldError
 
         submission, folder = self._submission, self._submission.folder
-        begun = self._is_restarted and (folder / SCENARIO_FILE).is_file()
         try:
-            if self._is_restarted:
-                console.print("warning: the process of the run died, and was restarted")
-                release_groups_of_before()
-            options = replace(submission.options, callbacks=[*submission.options.callbacks, self._watch])
-            options = options.begun_in(folder, begun)
+            options = replace(submission.options, folder=folder, callbacks=[*submission.options.callbacks, self._watch])
             launch = Launch(options, request=self._request, ahead=self._ahead)
             launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it

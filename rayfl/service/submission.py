@@ -16,7 +16,6 @@ from rich.text import Text
 
 from rayfl.backends.ray.capacity import check_ever_fits
 from rayfl.backends.ray.connection import check_dashboard, connected
-from rayfl.backends.ray.placement import resources_of
 from rayfl.backends.ray.private import started_cluster
 from rayfl.backends.ray.user_code import pack_main_objects
 from rayfl.callbacks.callback import Callback, Given
@@ -62,9 +61,8 @@ def submit(
 ) -> Handle:
     """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
 
-    If its own process dies, Ray starts it again up to `resources.restarts` times, and it continues after the last
-    checkpoint. If the cluster is busy, the run waits for resources and reports that in `Handle.status`. Its output
-    goes to run.log in its folder.
+    If the cluster is busy, the run waits for resources and reports that in `Handle.status`. Its output goes to run.log
+    in its folder.
 
     Args:
         scenario: As for `rayfl.run`.
@@ -138,7 +136,7 @@ def submit_with(
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     detached: Any = ray.remote(RunActor).options(
         name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
-        scheduling_strategy=here, max_restarts=resources_of(resolved).restarts, max_task_retries=-1,
+        scheduling_strategy=here,
     )  # fmt: skip
     try:
         starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"

@@ -25,9 +25,7 @@ from tests.callbacks.scene import PLAIN, run, tables
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The actors that were killed; there is no cluster."""
     actors: list[Any] = []
-    monkeypatch.setattr(
-        ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None, was_current_actor_reconstructed=False)
-    )
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
     monkeypatch.setattr(ray, "kill", actors.append)
     return actors
 

@@ -259,19 +259,3 @@ class TellsPid(rayfl.Callback):
 
     def on_start(self, run: rayfl.RunSoFar) -> None:
         (run.folder / "pid").write_text(str(os.getpid()))
-
-
-def test_a_run_whose_own_process_is_killed_continues_after_its_checkpoint(cluster: str, tmp_path: Path) -> None:
-    phase = {**PLAIN, "rounds": 3000}
-    handle = submit(tmp_path, scene={"phases": [phase], "checkpoint": {"rounds": 5}, "evaluation": {"every": 500}})
-    until(lambda: any(handle.folder.glob("checkpoints/round-*.json")))
-    process = handle.status()["process"]["pid"]
-    os.kill(process, signal.SIGKILL)
-    result = handle.result()
-    assert handle.status()["process"]["pid"] != process
-    log = (handle.folder / "run.log").read_text()
-    assert "the process of the run died, and was restarted" in log
-    assert "the run continues after round" in log
-    expected = run(tmp_path / "inline", phases=[phase], evaluation={"every": 500})
-    assert same(model_of(result), model_of(expected))
-    until(nothing_left)
