@@ -26,7 +26,7 @@ def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything
     monkeypatch.setattr("rayfl.backends.ray.actors._sent", lambda run: (None, None, []))
     actors = object.__new__(Actors)
     server, *hosts, scheduler = (_Called(name) for name in ("server", "host 0", "host 1", "scheduler"))
-    vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, _backend=None)
+    vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, newcomers=[], _places=[])
     actors.open(SimpleNamespace())  # type: ignore[arg-type]
     assert waited == ["host 0: open", "host 1: open", "scheduler: open"]
 
