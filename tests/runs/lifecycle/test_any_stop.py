@@ -50,13 +50,23 @@ KINDS: dict[str, list[dict[str, Any]]] = {
                 "accountant": "rdp"},
          "algorithm": {"name": "fedavg", "weighting": "uniform"}, "cohort": {"bernoulli": 0.4}},
     ],
+    "parts that an earlier phase trained": [
+        {"rounds": 2},
+        {"algorithm": "scaffold", "train": ["second"], "rounds": 2},
+        {"schedule": "relay", "train": "head", "rounds": 2},
+    ],
     "rounds that overlap": [
         {"schedule": "buffered", "concurrency": 4, "buffer": 2, "cohort": 12},
     ],
 }  # fmt: skip
 
-QUICK = ["stateful", "server state, then a relay that keeps state", "rounds that overlap"]
-"""Between them: states of clients and of the server, a handover, relays, and rounds under way."""
+QUICK = [
+    "stateful",
+    "server state, then a relay that keeps state",
+    "parts that an earlier phase trained",
+    "rounds that overlap",
+]
+"""Between them: states of clients and of the server, handovers, constants, relays, and rounds under way."""
 
 DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognormal": [10.0, 1.0]}, "dropout": 0.2}}}
 
