@@ -14,11 +14,11 @@ import numpy as np
 
 from rayfl.config.section import check_plain
 from rayfl.engine.events import ClientScalars, RoundDone
-from rayfl.engine.plan.cohort import Sampling, reported_scalars
 from rayfl.engine.plan.participation import VirtualClock
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.sampling import Sampling, reported_scalars
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.schedules.schedule import NobodyLeftError, SubmittedRound
 from rayfl.engine.server import BEFORE, ServerSnapshot

@@ -11,9 +11,10 @@ import numpy as np
 from rayfl.config.local import Local
 from rayfl.config.scenario import Scenario
 from rayfl.data.held_out import pool_number
-from rayfl.engine.plan.cohort import Sampling, drawn_in_secret
+from rayfl.engine.plan.cohort import drawn_in_secret
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sampling import Sampling
 from rayfl.local.steps import drawn, largest, other_length, smallest, update_steps
 from rayfl.privacy.samples.batches import sampling_rate
 from rayfl.privacy.samples.calibration import Access, Accesses

@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Call, Ref
 from rayfl.engine.events import Event, SnapshotFailed, SnapshotTaken
-from rayfl.engine.plan.cohort import SamplingSnapshot
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sampling import SamplingSnapshot
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot
 from rayfl.engine.state.segments import StoredStates, WrittenStates

@@ -18,7 +18,7 @@ from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
-from rayfl.engine.plan import cohort as sampling
+from rayfl.engine.plan import sampling
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rayfl.engine.plan.cohort import SamplingSnapshot
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.sampling import SamplingSnapshot
 from rayfl.engine.privacy_budget import BudgetSnapshot
 from rayfl.engine.server import ServerSnapshot, StoredServerState
 from rayfl.engine.state.snapshots import RunSnapshot
