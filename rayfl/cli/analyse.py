@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from rayfl.cli.exit_status import exit_status
-from rayfl.cli.options import command_parser, folder_or_uri, refuse
+from rayfl.cli.options import add_data_dir, command_parser, folder_or_uri, refuse
 from rayfl.errors import ScenarioError
 
 EXAMPLES = """\
@@ -65,12 +65,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=folder_or_uri, metavar="DIR", help="where to create analyses/ (default: folder of the first run)"
     )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="the folder with real data (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
-    )
+    add_data_dir(parser)
     return parser
 
 

@@ -48,6 +48,11 @@ def add_scenario(parser: argparse.ArgumentParser, kind: Literal["scenario", "gri
         help=f"replace a value of {scenario}; may be repeated",
     )
     parser.add_argument("--quick", action="store_true", help=f"apply {quick}, for a first look in a minute")
+    add_data_dir(parser)
+
+
+def add_data_dir(parser: argparse.ArgumentParser) -> None:
+    """Adds the option for the folder with real data."""
     parser.add_argument(
         "--data-dir",
         type=Path,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rayfl.cli.exit_status import exit_status
-from rayfl.cli.options import command_parser
+from rayfl.cli.options import add_data_dir, command_parser
 
 if TYPE_CHECKING:
     from rayfl.config.scenario import Scenario
@@ -49,12 +49,7 @@ def prepare_parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="data.key=value", help="set a value of [data]; may be repeated"
     )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        metavar="DIR",
-        help="the folder with real data (default: $RAYFL_DATA, else ~/.cache/rayfl/data)",
-    )
+    add_data_dir(parser)
     return parser
 
 

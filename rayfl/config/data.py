@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from rayfl.config.registry import nearest
-from rayfl.config.section import Named, Section, check_plain
+from rayfl.config.section import Named, PlainOptions, Section
 
 NORMALIZATIONS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "feddyn_cifar10": ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262)),
@@ -221,7 +221,7 @@ class Data(Section):
     augment: tuple[Named, ...] = ()
     views: tuple[View, ...] = ()
     collate: Named | None = None
-    options: dict[str, Any] = Field(default_factory=dict)
+    options: PlainOptions = Field(default_factory=dict)
 
     @field_validator("partition")
     @classmethod
@@ -250,9 +250,3 @@ class Data(Section):
                 "their sum must be below 1"
             )
         return validation
-
-    @field_validator("options")
-    @classmethod
-    def _options_are_plain(cls, options: dict[str, Any]) -> dict[str, Any]:
-        check_plain(options)
-        return options

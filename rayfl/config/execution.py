@@ -7,7 +7,7 @@ resumed.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     Field,
@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from rayfl.config.local import Rates, Train, TrainingBySteps
-from rayfl.config.section import Named, Section, check_plain
+from rayfl.config.section import Named, PlainOptions, Section
 
 ClientStatistic = Literal[
     "mean", "variance", "lowest_10", "lowest_20", "variance_corrected", "pooled_mean", "pooled_variance"
@@ -209,7 +209,7 @@ class HostOptions(Section):
     resources: dict[str, PositiveFloat] = Field(default_factory=dict)
     accelerator_type: str | None = None
     memory_gb: PositiveFloat | None = None
-    runtime_env: dict[str, Any] = Field(default_factory=dict)
+    runtime_env: PlainOptions = Field(default_factory=dict)
 
     @field_validator("label_selector")
     @classmethod
@@ -226,12 +226,6 @@ class HostOptions(Section):
         for name in resources.keys() & keys.keys():
             raise ValueError(f"{name} is not a custom resource; use resources.{keys[name]}")
         return resources
-
-    @field_validator("runtime_env")
-    @classmethod
-    def _plain(cls, runtime_env: dict[str, Any]) -> dict[str, Any]:
-        check_plain(runtime_env)
-        return runtime_env
 
 
 _LABEL = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"

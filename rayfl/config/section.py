@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     ValidationInfo,
@@ -175,6 +176,15 @@ def _check_plain(key: str, value: Any) -> None:
             f"option '{key}' must be text, a number, true or false, or a list or table of these, "
             f"not a {type(value).__module__}.{type(value).__qualname__}"
         )
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    check_plain(options)
+    return options
+
+
+PlainOptions = Annotated[dict[str, Any], AfterValidator(_plain)]
+"""Options that a scenario file can hold; see `check_plain`."""
 
 
 _ENTRY = re.compile(r"    (\w+): (.*)")
