@@ -90,6 +90,22 @@ def test_large_states_fill_segments_that_stay_as_they_are(monkeypatch: pytest.Mo
     assert read(third, store) == expected(host.rounds)
 
 
+def test_equal_states_share_segments_and_change_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 10 * 4 * VALUES)
+    store, kept = MemoryStore(), StateSegments()
+    drifts = dict.fromkeys(range(45), 1.0)
+    for changed in ({}, {3: 2.0}, {7: 2.0, 20: 3.0}):
+        drifts.update(changed)
+        rounds = {client: 1 if drift == 1.0 else 2 for client, drift in drifts.items()}
+        part = kept.write(
+            states_of({"phase": rounds, "run": {}}),
+            lambda client, _: {"drift": np.full(VALUES, drifts[client], np.float32)},
+            store,
+        )
+        assert len(part.segments) <= 4  # 45 states would fill five
+        assert {client: drift for client, (_, drift) in read(part, store).items()} == drifts
+
+
 def test_a_segment_that_was_removed_is_written_again(tmp_path: Path) -> None:
     host = Host(FolderStore(tmp_path))
     host.rounds = {1: 1, 2: 1}

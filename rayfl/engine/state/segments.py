@@ -197,8 +197,10 @@ class _Writer:
             return
         places, offsets, kinds = np.array(self._placed, np.int64).T
         self._rows["offset"][places], self._rows["kind"][places] = offsets, kinds
-        self._rows["segment"][places] = len(self.segments)
-        self.segments.append(self._store.write({"states": np.frombuffer(self._content, np.uint8)}))
+        segment = self._store.write({"states": np.frombuffer(self._content, np.uint8)})
+        if segment not in self.segments:  # equal states may fill several segments with the same bytes
+            self.segments.append(segment)
+        self._rows["segment"][places] = self.segments.index(segment)
         self._content, self._placed = bytearray(), []
 
 
