@@ -70,6 +70,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
 def _execute(options: argparse.Namespace) -> int:
     from rayfl.cli.data_pictures import draw_sheet, draw_split
     from rayfl.config.loader import load_scenario
+    from rayfl.data.client_rows import ClientRows
     from rayfl.data.files import cache_folder, data_folder
     from rayfl.data.inputs import Rendered
     from rayfl.data.split_facts import empty_classes, split_facts
@@ -92,7 +93,9 @@ def _execute(options: argparse.Namespace) -> int:
     if facts.classes is not None and facts.distances is not None:
         measured |= {"classes": facts.classes, "distance": facts.distances}
     console.print(_overview(measured))
-    if facts.distances is None:
+    if isinstance(store.train.y, ClientRows):
+        console.print("labels are loaded with each client, so classes are not counted", highlight=False)
+    elif facts.distances is None:
         console.print("labels are not classes; data.labels_by can derive classes from them", highlight=False)
     else:
         console.print("distance: total variation between the classes of a client and of all clients", highlight=False)

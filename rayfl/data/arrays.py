@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from rayfl.data.checks import check_range, how_to_make_dense, number_texts, unmasked
-from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.checks import array_from, labels_from, number_texts, unmasked
+from rayfl.data.client_rows import ClientRows, known_labels
+from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.formats.columns import MappedRows
 from rayfl.data.indexed_rows import IndexedRows
 from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
@@ -29,8 +30,8 @@ def natural_clients(sizes: Mapping[str, int], clients: Mapping[str, Any], what: 
     Args:
         sizes: Number of samples by set.
         clients: For `train`, and optionally for `test`: owners [n], integers or strings, or the rows of every client, a
-            mapping from names to lists or a list of lists. Clients are in the order of the sorted owners, or of the
-            lists.
+            mapping from names to lists or a list of lists, or `OrderedShards`. Clients are in the order of the sorted
+            owners, or of the lists.
         what: The source, for messages.
 
     Returns:
@@ -69,7 +70,10 @@ def _arrow(names: ClientNames) -> pa.Array:
 
 
 def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[ClientNames, Shards]:
-    """The clients' names and their rows."""
+    """The clients' names and their rows; clients of shards are named by their number, and some may have no rows."""
+    if isinstance(clients, OrderedShards):
+        held = np.flatnonzero(clients.sizes)
+        return ClientNames.of(held), OrderedShards(np.concatenate([[0], np.cumsum(clients.sizes[held])]))
     if (lists := _lists(clients)) is not None:
         if not lists:
             raise DataError(f"{what}: {part} names no clients; give the rows of at least one")
@@ -167,42 +171,17 @@ def inputs_from(values: Any, what: str = "the inputs") -> Inputs:
     return _array_or_pieces(values, what)
 
 
-def labels_from(values: Any, what: str = "the labels") -> np.ndarray:
-    """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1.
-
-    Raises:
-        DataError: Values are masked or too large; `what` names the labels.
-    """
-    y = _unmasked_array(values, what)
-    check_range(y, what)
-    if y.dtype.kind == "f":
-        return y.astype(np.float32)
-    return y.astype(np.int64) if y.dtype.kind in "uib" else y
-
-
-def _unmasked_array(values: Any, what: str) -> np.ndarray:
-    if remedy := how_to_make_dense(values):
-        raise DataError(f"{what} are of type {type(values).__name__}{remedy}")
-    try:
-        # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
-        return np.asarray(unmasked(np.asanyarray(values), what))
-    except ValueError as error:
-        if "inhomogeneous" not in str(error):
-            raise
-        raise DataError(f"{what} are lists that differ in length or depth below the first level") from None
-
-
 def _array_or_pieces(values: Any, what: str) -> Array | Pieces:
-    if isinstance(values, Pieces | IndexedRows | TextWindows | MappedRows | TorchRows):
+    if isinstance(values, Pieces | IndexedRows | TextWindows | MappedRows | TorchRows | ClientRows):
         return values
     listed = isinstance(values, list | tuple)
     pieces = listed or (isinstance(values, np.ndarray) and values.dtype == object)
     if not pieces or not len(values) or not all(map(_is_piece, values)):
-        return _unmasked_array(values, what)
+        return array_from(values, what)
     equal = len({len(piece) for piece in values}) == 1
     if listed and equal and isinstance(values[0], list | tuple):
-        return _unmasked_array(values, what)
-    arrays = [_unmasked_array(piece, f"{what}, row {row},") for row, piece in enumerate(values)]
+        return array_from(values, what)
+    arrays = [array_from(piece, f"{what}, row {row},") for row, piece in enumerate(values)]
     if listed and equal:
         return np.stack(arrays)
     first = next((array for array in arrays if len(array)), arrays[0])  # an empty list is one of floats, without depth
@@ -221,7 +200,8 @@ def _is_piece(value: Any) -> bool:
 
 
 def _samples(part: str, x: Any, y: Any) -> Samples:
-    return Samples(inputs_from(x, f"{part} inputs"), labels_from(y, f"{part} labels"))
+    labels = y if isinstance(y, ClientRows) else labels_from(y, f"{part} labels")
+    return Samples(inputs_from(x, f"{part} inputs"), labels)
 
 
 def _no_data(name: str, loaded: Any, error: Exception) -> DataError:
@@ -236,7 +216,7 @@ def _check(samples: Samples, what: str) -> None:
     if not y.ndim or not len(y) or y.dtype.kind not in "uif":
         raise DataError(
             f"{what}_y must be integer class labels or other numeric labels, with a row per sample, not "
-            f"{y.dtype}{list(y.shape)}{number_texts(y)}"
+            f"{y.dtype}{list(y.shape)}{number_texts(known_labels(y))}"
         )
     if isinstance(samples.x, np.ndarray) and not samples.x.ndim:
         raise DataError(f"{what}_x is a single value, not an array with a row per sample")
@@ -246,13 +226,17 @@ def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
     train = parts["train"].y
     if train.ndim != 1 or train.dtype.kind == "f":
         return None
-    for part, samples in parts.items():
-        if samples.y.dtype.kind != "f" and samples.y.min() < 0:
+    known = {part: known_labels(samples.y) for part, samples in parts.items()}
+    for part, labels in known.items():
+        if labels.dtype.kind != "f" and labels.min() < 0:
             raise DataError(
-                f"{what}: {part}_y has the label {samples.y.min()}; classes are numbered from 0 (labels other than "
+                f"{what}: {part}_y has the label {labels.min()}; classes are numbered from 0 (labels other than "
                 "classes must be floating point numbers)"
             )
-    largest = int(max(samples.y.max() for samples in parts.values()))
+    for samples in parts.values():
+        if isinstance(samples.y, ClientRows) and samples.y.clients.num_classes is not None:
+            return samples.y.clients.num_classes
+    largest = int(max(labels.max() for labels in known.values()))
     count = sum(len(samples) for samples in parts.values())
     if largest >= max(1000, count):
         raise DataError(

@@ -66,7 +66,7 @@ def are_class_labels(labels: np.ndarray, num_classes: int | None) -> bool:
     return num_classes is not None and labels.ndim == 1 and labels.dtype.kind in "ui"
 
 
-def number_texts(labels: np.ndarray) -> str:
+def number_texts(labels: Any) -> str:
     """The remedy for labels that are strings, starting with "; "; "" for others."""
     if not labels.size or not isinstance(labels.flat[0], str | bytes):
         return ""
@@ -98,6 +98,36 @@ def unmasked(values: Any, what: str) -> Any:
     if np.ma.is_masked(values):
         raise DataError(f"{what} have masked values: {_first(np.ma.getmaskarray(values))}; {_REPLACE}, as x.filled(0)")
     return values.data
+
+
+def labels_from(values: Any, what: str = "the labels") -> np.ndarray:
+    """Labels as rayfl stores them: integers as int64, floating point numbers as float32, booleans as 0 and 1.
+
+    Raises:
+        DataError: Values are masked or too large; `what` names the labels.
+    """
+    y = array_from(values, what)
+    check_range(y, what)
+    if y.dtype.kind == "f":
+        return y.astype(np.float32)
+    return y.astype(np.int64) if y.dtype.kind in "uib" else y
+
+
+def array_from(values: Any, what: str) -> np.ndarray:
+    """Anything that numpy can read as an array.
+
+    Raises:
+        DataError: Values are masked or sparse, or lists differ in length; `what` names them.
+    """
+    if remedy := how_to_make_dense(values):
+        raise DataError(f"{what} are of type {type(values).__name__}{remedy}")
+    try:
+        # asanyarray, since readers of netCDF and HDF return masked arrays from `__array__`
+        return np.asarray(unmasked(np.asanyarray(values), what))
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise DataError(f"{what} are lists that differ in length or depth below the first level") from None
 
 
 def check_values(part: Array | Pieces, what: str, owner: Callable[[int], str] = lambda row: "") -> None:
@@ -186,7 +216,7 @@ def _owners(data: Dataset, part: str) -> Callable[[int], str]:
     return owner
 
 
-def _check_labels(y: np.ndarray, num_classes: int | None, what: str, owner: Callable[[int], str]) -> None:
+def _check_labels(y: Array, num_classes: int | None, what: str, owner: Callable[[int], str]) -> None:
     described = f"{what} labels are {y.dtype}{list(y.shape)}"
     if y.dtype.kind not in "uif" or not y.dtype.isnative:
         raise DataError(
@@ -195,7 +225,7 @@ def _check_labels(y: np.ndarray, num_classes: int | None, what: str, owner: Call
         )
     unmasked(y, f"{what} labels")
     check_values(y, f"{what} labels", owner)
-    if num_classes is None or y.ndim > 1:
+    if num_classes is None or y.ndim > 1 or not isinstance(y, np.ndarray):
         return
     if y.dtype.kind == "f":
         raise DataError(

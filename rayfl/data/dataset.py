@@ -29,7 +29,7 @@ class Samples:
             floating point numbers become float32 and integers int64. Inputs by name (`Fields`) reach the network as
             keyword arguments; `data.collate` makes batches of inputs that differ in length (`Ragged`).
         y: [n] class labels, int64 or a smaller integer; or other labels, integers or floating point numbers: [n],
-            vectors [n, k] or maps [n, height, width].
+            vectors [n, k] or maps [n, height, width]. Those of a `ClientSource` are loaded when they are accessed.
 
     Example:
         >>> import numpy as np
@@ -42,18 +42,19 @@ class Samples:
 
     x: Any
     """One of `rayfl.data.inputs.Inputs`; code that indexes it knows which."""
-    y: np.ndarray
+    y: Any
+    """An array, or `rayfl.data.client_rows.ClientRows`."""
 
     def __len__(self) -> int:
         return len(self.y)
 
     def take(self, rows: np.ndarray) -> Samples:
         """Some of the samples, in the order of `rows`; windows of a text and ragged inputs share their memory."""
-        return Samples(taken(self.x, rows), self.y[rows])
+        return Samples(taken(self.x, rows), taken(self.y, rows))
 
     def select(self, rows: np.ndarray) -> Samples:
         """Some of the samples, in the order of `rows`; arrays of inputs are shared, and read through row numbers."""
-        return Samples(selected(self.x, rows), self.y[rows])
+        return Samples(selected(self.x, rows), taken(self.y, rows))
 
 
 def has_label_maps(samples: Samples) -> bool:

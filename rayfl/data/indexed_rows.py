@@ -77,6 +77,27 @@ def _selected(part: Array | Pieces, rows: np.ndarray) -> Array | Pieces:
     return IndexedRows(SharedArray(part), rows.astype(row_numbers(len(part))))
 
 
+def numbers_at(selected: range | np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+    """Some of selected row numbers, as an array of them would be indexed.
+
+    Args:
+        selected: The selected rows; a range if they are consecutive.
+        rows: Integers, a mask, or a slice.
+
+    Raises:
+        IndexError: There are fewer.
+    """
+    if isinstance(selected, np.ndarray):
+        return np.asarray(selected[rows])
+    if isinstance(rows, slice):
+        part = selected[rows]
+        return np.arange(part.start, part.stop, part.step)
+    wanted = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
+    if len(wanted) and not -len(selected) <= wanted.min() <= wanted.max() < len(selected):
+        raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(selected)}")
+    return np.asarray(selected.start + np.where(wanted < 0, wanted + len(selected), wanted))
+
+
 def row_numbers(number: int) -> type[np.signedinteger[Any]]:
     """The dtype for numbers of so many rows: 4 bytes each if possible, since texts have millions of rows."""
     return np.int32 if number < 2**31 else np.int64

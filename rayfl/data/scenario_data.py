@@ -20,14 +20,16 @@ from rayfl.config.data import Data
 from rayfl.data import data_sources
 from rayfl.data.arrays import dataset_of_arrays
 from rayfl.data.checks import check_values
-from rayfl.data.client_source import with_clients_loaded
-from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.client_rows import ClientRows, LoadedClients, client_sources
+from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, OrderedShards, Provenance, Samples, Shards
+from rayfl.data.formats.scratch import reserved
 from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Rendered, TextWindows, named_parts, spaced
 from rayfl.data.named_functions import SourceCall
 from rayfl.data.partition.split import checked_shards
 from rayfl.data.subsets import choose_classes, choose_owners
-from rayfl.data.torch_datasets import GivenSet, MapStyle, given_sets, labels_of, read_item
-from rayfl.data.torch_rows import Field, OpenSets, TorchPieces, TorchRows, Tried, items_digest, one_thread
+from rayfl.data.torch_datasets import GivenSet, MapStyle, given_sets, held_labels, labels_of, read_item
+from rayfl.data.torch_rows import Field, OpenSets, TorchPieces, TorchRows, items_digest, one_thread
+from rayfl.data.tried import Tried
 from rayfl.errors import DataError
 from rayfl.streams import stream
 
@@ -52,7 +54,7 @@ def with_datasets_opened(loaded: Any, call: SourceCall, collated: bool) -> Any:
         return loaded
     with one_thread():
         read = {part: _tried(one.dataset, f"{source}: {part}") for part, one in datasets.items()}
-    tried = {part: Tried.of(one.dataset, *read[part]) for part, one in datasets.items()}
+    tried = {part: Tried.of(*read[part], held_labels(one.dataset)) for part, one in datasets.items()}
     sets = OpenSets(call, {part: one.dataset for part, one in datasets.items()}, tried)
     return {**loaded, **{part: _opened(one, sets, part, *read[part], collated) for part, one in datasets.items()}}
 
@@ -111,12 +113,49 @@ def _generators() -> tuple[Any, ...]:
     return random.getstate(), np.asarray(keys).tobytes(), place, torch.random.get_rng_state().numpy().tobytes()
 
 
-def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
+def with_clients_opened(
+    loaded: Any, call: SourceCall, seed: int, every_client: bool
+) -> tuple[Any, LoadedClients | None]:
+    """Replaces every `ClientSource` in the result of a source by (x, y, the rows of its clients).
+
+    Args:
+        loaded: The result of a source.
+        call: The call of the source.
+        seed: The seed of the data.
+        every_client: Whether all clients are loaded now, into memory that `reserved` provides.
+
+    Returns:
+        The result, and the clients that are loaded later, if any.
+
+    Raises:
+        DataError: A client has other samples than its size says, or than other clients have; or `load` raised.
+    """
+    sources = client_sources(loaded)
+    if not sources:
+        return loaded, None
+    clients = LoadedClients(call, sources, seed)
+    opened = {}
+    for part, known in clients.sets.items():
+        x, y = (ClientRows(clients, part, place, range(int(known.offsets[-1]))) for place in (0, 1))
+        opened[part] = (*(_all_loaded(x, y) if every_client else (x, y)), OrderedShards(known.offsets))
+    return {**loaded, **opened}, None if every_client else clients
+
+
+def _all_loaded(x: ClientRows, y: ClientRows) -> tuple[np.ndarray, np.ndarray]:
+    arrays, start = (reserved(x.shape, x.dtype), reserved(y.shape, y.dtype)), 0
+    for pair in x.clients.clients(x.part):
+        for array, values in zip(arrays, pair, strict=True):
+            array[start : start + len(values)] = values
+        start += len(pair[0])
+    return arrays
+
+
+def load(config: Data, seed: int, data_dir: Path, cache_dir: Path, every_client: bool = False) -> Dataset:
     """Calls the source that the scenario names, then applies `data.owners` and `data.classes`.
 
-    The result of a user-defined source is checked. See `build_store`.
+    The result of a user-defined source is checked. See `split_store`.
     """
-    dataset = _from_source(config, seed, data_dir, cache_dir)
+    dataset = _from_source(config, seed, data_dir, cache_dir, every_client)
     if config.owners:
         dataset = choose_owners(dataset, config.owners)
     if config.classes:
@@ -124,7 +163,7 @@ def load(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
     return dataset
 
 
-def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Dataset:
+def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path, every_client: bool) -> Dataset:
     arguments = {
         "source": config.source,
         "data_dir": data_dir,
@@ -134,12 +173,16 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Da
         "clients": config.owners.of if config.owners else config.clients,
     }
     call = SourceCall(config.name, config.options, arguments)
-    loaded = with_clients_loaded(call(), seed, config.name)
+    loaded, clients = with_clients_opened(call(), call, seed, every_client)
     if not isinstance(loaded, Dataset):
         opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
-        description = f"PyTorch Datasets from {config.name}, whose items are read when needed"
-        provenance = None if opened is loaded else Provenance("arrays", description)
-        return dataset_of_arrays(config.name, opened, provenance)
+        read = [] if opened is loaded else [f"PyTorch Datasets from {config.name}, whose items are read when needed"]
+        if clients is not None:
+            read.append(f"clients from {config.name}, each loaded where it is trained")
+        dataset = dataset_of_arrays(config.name, opened, Provenance("arrays", "; ".join(read)) if read else None)
+        if clients is not None:
+            clients.num_classes = dataset.num_classes
+        return dataset
     natural = loaded.natural
     if natural and config.name not in data_sources:
         for split, samples, shards in (("train", loaded.train, natural.train), ("test", loaded.test, natural.test)):
@@ -165,7 +208,8 @@ _BYTES_AT_ONCE = 2**24
 def data_digest(dataset: Dataset) -> str:
     """SHA-256 in hexadecimal: of the digests of the files, or of all samples if no files were read.
 
-    Rendered inputs contribute their recipe; a PyTorch Dataset contributes some items spread over all of it.
+    Rendered inputs contribute their recipe; a PyTorch Dataset contributes some items spread over all of it, and a
+    `ClientSource` its sizes and the client that is compared.
     """
     digest = hashlib.sha256()
     for _, of_file in dataset.provenance.files:
@@ -196,12 +240,15 @@ def _add_samples(digest: hashlib._Hash, samples: Samples) -> None:
             case TorchRows() | TorchPieces():
                 arrays = (part.rows,)
                 digest.update(part.field.tried.encode())
+            case ClientRows():
+                arrays = (part.known.offsets, *part.clients.client(part.part, part.known.compared))
             case _:
                 assert not isinstance(part, Pieces)
                 arrays = (part,)
         for array in arrays:
             _add(digest, array)
-    _add(digest, samples.y)
+    if isinstance(samples.y, np.ndarray):
+        _add(digest, samples.y)
 
 
 def _add_shards(digest: hashlib._Hash, shards: Shards | None) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -63,7 +64,7 @@ def split_facts(store: ShardStore) -> SplitFacts:
     num_classes = store.num_classes
     if store.made_classes is not None:
         labels, num_classes = store.made_classes, int(store.made_classes.max()) + 1
-    elif num_classes is not None and are_class_labels(store.train.y, num_classes):
+    elif num_classes is not None and _are_known_classes(store.train.y, num_classes):
         labels = store.train.y
     else:
         return SplitFacts(sizes, held_out, None, None, None, None)
@@ -84,10 +85,11 @@ def empty_classes(store: ShardStore) -> str:
     """Describes in one line the classes without training samples and a possible remedy.
 
     Returns:
-        "" if there are none, or if labels are not classes or are symbols of a text, which need not contain all.
+        "" if there are none, or if labels are not classes, are symbols of a text, which need not contain all, or are
+        loaded later.
     """
     labels, classes = store.train.y, store.num_classes
-    if not are_class_labels(labels, classes) or isinstance(store.train.x, TextWindows):
+    if not _are_known_classes(labels, classes) or isinstance(store.train.x, TextWindows):
         return ""
     missing = np.flatnonzero(np.bincount(labels.astype(np.int64, copy=False)) == 0)
     if not len(missing):
@@ -99,3 +101,7 @@ def empty_classes(store: ShardStore) -> str:
     )
     plural = "es" if len(missing) > 1 else ""
     return f"no training samples of class{plural} {listed(missing)}, of {classes} numbered from 0; {remedy}"
+
+
+def _are_known_classes(labels: Any, num_classes: int | None) -> bool:
+    return isinstance(labels, np.ndarray) and are_class_labels(labels, num_classes)

@@ -12,6 +12,7 @@ import numpy as np
 
 from rayfl.config.data import Data, Normalization
 from rayfl.config.section import Named
+from rayfl.data.client_rows import all_labels, known_labels
 from rayfl.data.dataset import ClientNames, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.indexed_rows import IndexedRows
@@ -80,6 +81,12 @@ class ShardStore:
         return len(self.test) if self.test_drawn_from is None else self.test_drawn_from
 
     @property
+    def known_labels(self) -> np.ndarray:
+        """The training labels; where these are loaded later, those of the clients tried and of the test samples."""
+        labels = known_labels(self.train.y)
+        return labels if labels is self.train.y else np.concatenate([labels, known_labels(self.test.y)])
+
+    @property
     def num_clients(self) -> int:
         return len(self.train_shards)
 
@@ -123,7 +130,8 @@ class ShardStore:
         for samples in self._sets.values():
             parts = {name: _moved(part, move) for name, part in named_parts(samples.x).items()}
             object.__setattr__(samples, "x", Fields(parts) if isinstance(samples.x, Fields) else parts[""])
-            object.__setattr__(samples, "y", move(samples.y))
+            if isinstance(samples.y, np.ndarray):
+                object.__setattr__(samples, "y", move(samples.y))
 
     @property
     def _sets(self) -> dict[str, Samples]:
@@ -169,14 +177,17 @@ def build_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
     return store
 
 
-def split_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> ShardStore:
-    """The same before batches are tried, and while rows that the store does not select are still in memory."""
+def split_store(config: Data, seed: int, data_dir: Path, cache_dir: Path, every_client: bool = False) -> ShardStore:
+    """The same before batches are tried, and while rows that the store does not select are still in memory.
+
+    With `every_client`, all clients of a `ClientSource` are loaded, rather than where they are trained.
+    """
     # Imported here because hosts receive a finished store and start without formats, partitions and pyarrow.
     from rayfl.data.partition.split import check_materialised, partition_classes, partitioned, same_classes
     from rayfl.data.scenario_data import data_digest, load, select
     from rayfl.data.subsets import check_every_class_is_held
 
-    dataset = load(config, seed, data_dir, cache_dir)
+    dataset = load(config, seed, data_dir, cache_dir, every_client)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
     if dataset.materialised:
         partition = check_materialised(config, seed, dataset.materialised)
@@ -198,7 +209,8 @@ def split_store(config: Data, seed: int, data_dir: Path, cache_dir: Path) -> Sha
             if not len(test):
                 raise DataError(f"none of the {len(natural.names)} chosen clients of {dataset.name} has test samples")
     elif partition.name == "shards" and config.labels_by is None:
-        dealt = same_classes(train.y, train_shards, test.y, stream(seed, "partition", 1))
+        wanted = all_labels(test.y, f"data.partition: '{partition.name}'")
+        dealt = same_classes(train.y, train_shards, wanted, stream(seed, "partition", 1))
         test, test_shards = _by_client(test, dealt, rest=True)
     _check_no_empty_shard(train_shards, partition.name, config.server_share)
     held_out: dict[str, HeldOut] = {}

@@ -12,6 +12,7 @@ import numpy as np
 
 from rayfl.config.data import Classes, Owners, Places
 from rayfl.data.checks import are_class_labels
+from rayfl.data.client_rows import all_labels
 from rayfl.data.dataset import Dataset, NaturalClients, Samples, Shards
 from rayfl.data.inputs import TextWindows
 from rayfl.errors import DataError, ScenarioError
@@ -62,7 +63,8 @@ def choose_classes(dataset: Dataset, config: Classes, seed: int) -> Dataset:
         ScenarioError: Labels are not classes, or are symbols of a text.
         DataError: A place is beyond the last class, or a set of samples or the list of clients would be empty.
     """
-    count, y = dataset.num_classes, dataset.train.y
+    count = dataset.num_classes
+    y, *_ = (all_labels(samples.y, "data.classes") for samples in dataset.parts.values())
     if not are_class_labels(y, count):
         raise ScenarioError(
             f"data.classes: needs class labels, but those of {dataset.name} are {y.dtype}{list(y.shape)}; leave it out"

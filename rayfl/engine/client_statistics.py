@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rayfl.config.execution import NUMBER_OF_CLIENTS
+from rayfl.data.client_rows import all_labels
 from rayfl.engine.events import ClientScore
 from rayfl.engine.plan.headline import Headline
 from rayfl.engine.plan.workload import Workload
@@ -80,7 +81,7 @@ class ClientStatistics:
 
 def local_classes(store: ShardStore) -> LocalClasses:
     """Counts the classes of each client's samples, both those it trains on and those held out of its shard."""
-    parts = [(store.train.y, store.train_shards)]
+    parts = [(all_labels(store.train.y, "evaluation.over_clients"), store.train_shards)]
     parts += [(held.samples.y, held.shards) for held in store.held_out.values() if held.shards is not None]
     owners = [np.repeat(np.arange(store.num_clients), shards.sizes) for _, shards in parts]
     labels = [y[shards.rows] for y, shards in parts]
@@ -132,7 +133,7 @@ def _check_two_samples(store: ShardStore, where: str, name: str) -> None:
 def _check_pool(store: ShardStore, where: str, name: str) -> None:
     """Checks that the test samples have at least one class of every client."""
     local = local_classes(store)
-    known = np.isin(local.label, store.test.y)
+    known = np.isin(local.label, all_labels(store.test.y, f"{where}: '{name}'"))
     lacking = np.setdiff1d(np.arange(store.num_clients), local.client[known])
     if len(lacking):
         raise ScenarioError(

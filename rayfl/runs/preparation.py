@@ -228,7 +228,7 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore, trainings: Tr
         store = replace(store, views=())
         try_batches(store)
     try:
-        num_outputs = task.num_outputs(store.train.y, store.num_classes)
+        num_outputs = task.num_outputs(store.known_labels, store.num_classes)
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     build = partial(build_task, scenario, phase)

@@ -17,6 +17,7 @@ from rayfl.config.registry import asks_for
 from rayfl.config.section import Named
 from rayfl.data import partitioners
 from rayfl.data.checks import are_class_labels, how_to_number
+from rayfl.data.client_rows import all_labels
 from rayfl.data.dataset import Materialised, NaturalClients, Samples, Shards
 from rayfl.data.partition.labels_by import build_labeling
 from rayfl.errors import DataError, ScenarioError
@@ -131,6 +132,8 @@ def partitioned(
     """
     partitioner = PARTITIONERS.target(partition.name, "data.partition")
     what = f"data.partition: '{partition.name}'"
+    if partition.name != "natural":
+        all_labels(train.y, what)
     if config.labels_by:
         _check_reads_classes(partitioner, partition)
     elif classes is None and _needs_classes(partitioner, partition):
@@ -159,9 +162,9 @@ def partition_classes(config: Data, train: Samples, num_classes: int | None) -> 
         DataError: It did not return a class for each label.
     """
     if config.labels_by:
-        classes = build_labeling(config.labels_by)(train.y)
+        classes = build_labeling(config.labels_by)(all_labels(train.y, "data.labels_by"))
         return classes, int(classes.max()) + 1
-    if are_class_labels(train.y, num_classes):
+    if isinstance(train.y, np.ndarray) and are_class_labels(train.y, num_classes):
         return train.y.astype(np.int64, copy=False), num_classes
     return None, None
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rayfl.data.indexed_rows import numbers_at
 from rayfl.data.inputs import Pieces
 from rayfl.data.prepared.manifest import AGAIN, Column, Manifest, StoredFile, read_manifest
 from rayfl.errors import DataError
@@ -136,17 +137,6 @@ class _Selected:
         """See `rayfl.data.inputs.Reopenable`."""
         _manifest(self.folder, self.manifest)
 
-    def _numbers(self, rows: np.ndarray | slice) -> np.ndarray:
-        if isinstance(self.rows, np.ndarray):
-            return self.rows[rows]
-        if isinstance(rows, slice):
-            part = self.rows[rows]
-            return np.arange(part.start, part.stop, part.step)
-        wanted = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-        if len(wanted) and not -len(self) <= wanted.min() <= wanted.max() < len(self):
-            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of {len(self)}")
-        return self.rows.start + np.where(wanted < 0, wanted + len(self), wanted)
-
     def _stored(self) -> StoredRows:
         return _stored_rows(self.folder, self.manifest, self.name)
 
@@ -165,11 +155,11 @@ class FragmentRows(_Selected):
 
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
-        return self._stored().gather(self.column, self._numbers(rows))
+        return self._stored().gather(self.column, numbers_at(self.rows, rows))
 
     def take(self, rows: np.ndarray) -> FragmentRows:
         """Some of the rows, without reading them."""
-        return replace(self, rows=self._numbers(rows))
+        return replace(self, rows=numbers_at(self.rows, rows))
 
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         """All rows, read into memory; for `numpy.asarray`."""
@@ -186,11 +176,11 @@ class FragmentPieces(_Selected, Pieces):
 
     def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
         """Copies of some rows."""
-        return self._stored().pieces(self.column, self._numbers(rows))
+        return self._stored().pieces(self.column, numbers_at(self.rows, rows))
 
     def take(self, rows: np.ndarray) -> FragmentPieces:
         """Some of the rows, without reading them."""
-        return replace(self, rows=self._numbers(rows))
+        return replace(self, rows=numbers_at(self.rows, rows))
 
 
 class MappedLabels(np.ndarray):

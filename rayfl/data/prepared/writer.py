@@ -82,7 +82,7 @@ def prepare(
     for unfinished in (*folder.glob(".*.arrow.*"), *folder.glob(".*-labels.npy.*")):
         unfinished.unlink()
     with arrays_in(folder):
-        store = split_store(chosen, seed, data_dir, cache_dir)
+        store = split_store(chosen, seed, data_dir, cache_dir, every_client=True)
     before = _stamps(store)
     sets = _sets(store)
     columns, by_name = _columns(store.train), isinstance(store.train.x, Fields)

@@ -123,7 +123,7 @@ class _Trial:
         self._scenario, self._phase, self._store, self._task = scenario, phase, store, task = tried
         network = scenario.model_of(phase)
         self._as_images = "" if store.collate else how_to_make_images(store.train.x)
-        self._num_outputs = task.num_outputs(store.train.y, store.num_classes)
+        self._num_outputs = task.num_outputs(store.known_labels, store.num_classes)
         try:
             built = build_network(scenario, network, store, self._num_outputs)
         except NoImagesError as error:

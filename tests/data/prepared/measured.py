@@ -1,6 +1,7 @@
 """One step of the proof that prepared data may be larger than memory, in a process of its own.
 
-`python -m tests.data.prepared.measured STEP FOLDER MIB` prints JSON. Steps: written, prepared, on_ray, in_memory.
+`python -m tests.data.prepared.measured STEP FOLDER MIB` prints JSON. Steps: written, prepared, on_ray, in_memory;
+loaded_on_ray, loaded_here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from rayfl.data.prepared import writer as writer
 from rayfl.data.sources import own_files as own_files
 
 WIDTH, CLIENTS, CLASSES, AT_ONCE = 1000, 200, 10, 4096
-FOLDER, ROWS = Path(sys.argv[2]), int(sys.argv[3]) * 2**20 // 4 // WIDTH
+FOLDER, MIB = Path(sys.argv[2]), int(sys.argv[3])
+ROWS = MIB * 2**20 // 4 // WIDTH
 OPTIONS = {"path": str(FOLDER / "source.arrow"), "inputs": "x", "label": "y", "owner": "site", "split": "split"}
 
 
@@ -55,13 +57,26 @@ def prepared() -> dict[str, Any]:
 
 def on_ray() -> dict[str, Any]:
     """Trains from the prepared folder on two hosts, and returns the largest memory of each kind of process."""
+    return _on_ray({"name": "prepared", "options": {"path": str(FOLDER / "prepared")}})
+
+
+def _on_ray(data: dict[str, Any]) -> dict[str, Any]:
     import ray  # the other steps do without it
 
     ray.init(address="local", num_cpus=2, object_store_memory=100 * 2**20, include_dashboard=False, log_to_driver=False)
     digests = []
-    data = {"name": "prepared", "options": {"path": str(FOLDER / "prepared")}}
     peaks = watched(lambda: digests.append(trained(data, "ray")))
     return {"model": digests[0], "driver": peaks["driver"], "host": peaks["host"]}
+
+
+def loaded_on_ray() -> dict[str, Any]:
+    """Trains on two hosts from clients that these load, and returns the largest memory of each kind of process."""
+    return _on_ray({"name": "tests.data.prepared.by_client:loaded", "options": {"mib": MIB}})
+
+
+def loaded_here() -> dict[str, Any]:
+    """Trains from the same clients as arrays in the memory of one process."""
+    return {"model": trained({"name": "tests.data.prepared.by_client:in_memory", "options": {"mib": MIB}}, "inline")}
 
 
 def in_memory() -> dict[str, Any]:
