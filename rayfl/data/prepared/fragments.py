@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,11 +13,15 @@ import numpy as np
 from rayfl.data.indexed_rows import numbers_at
 from rayfl.data.inputs import Pieces
 from rayfl.data.prepared.manifest import AGAIN, Column, Manifest, StoredFile, read_manifest
+from rayfl.data.prepared.node_cache import node_cache
 from rayfl.errors import DataError
 from rayfl.files import reading
 
 OPEN_FRAGMENTS = 128
 """Fragments that a process keeps mapped; each takes a file descriptor."""
+
+NOTED_EVERY_S = 60.0
+"""How often a process tells the node's cache, at most, that it uses a copy."""
 
 
 class StoredRows:
@@ -36,7 +41,8 @@ class StoredRows:
         self._firsts = np.concatenate([[0], np.cumsum(self._rows)])
         self._columns = manifest.columns
         self._is_checked = [np.zeros(fragment.chunks, np.bool_) for fragment in self._fragments]
-        self._mapped = lru_cache(OPEN_FRAGMENTS)(lambda number: self._fragments[number].mapped(folder))
+        self._mapped = lru_cache(OPEN_FRAGMENTS)(self._map)
+        self._noted = np.zeros(len(self._fragments))
 
     def gather(self, column: int, rows: np.ndarray) -> np.ndarray:
         """Copies of some rows of a column of equal rows: [rows, ...]."""
@@ -80,6 +86,7 @@ class StoredRows:
         """A view of the values of a block from `start` on, of which rows `first` to `stop` are checked."""
         fragment, item = int(self._fragment[block]), facts.item_bytes
         content = self._mapped(fragment)
+        self._note_use(fragment)
         end = start + number * item
         if end > len(content):
             raise self._outside(block)
@@ -90,6 +97,21 @@ class StoredRows:
                 is_checked[chunk] = True
         values = content[start:end].view(facts.dtype)
         return values.reshape(number, *facts.shape)
+
+    def _map(self, number: int) -> np.ndarray:
+        """[bytes] uint8: a fragment, from the node's cache if there is one, whose copies are checked."""
+        stored, cache = self._fragments[number], node_cache()
+        copied = None if cache is None else cache.opened(self._folder, stored, _bytes_of)
+        if copied is not None:
+            self._is_checked[number][:] = True
+        return stored.mapped(self._folder) if copied is None else copied
+
+    def _note_use(self, number: int) -> None:
+        """Tells the node's cache now and then which copies are in use, since mapped files do not."""
+        now = time.monotonic()
+        if now - self._noted[number] > NOTED_EVERY_S and (cache := node_cache()) is not None:
+            self._noted[number] = now
+            cache.used(self._fragments[number])
 
     def _outside(self, block: int) -> DataError:
         file = self._folder / self._fragments[int(self._fragment[block])].file
@@ -204,14 +226,25 @@ def mapped_labels(folder: str, manifest: str, name: str) -> MappedLabels:
         DataError: They are missing or damaged, or are not labels of so many samples.
     """
     root, one = Path(folder), _manifest(folder, manifest).sets[name]
-    check_file(root, one.labels)
-    path = root / one.labels.file
+    path, cache = root / one.labels.file, node_cache()
     with reading(path, "as labels"):
-        labels: MappedLabels = np.load(path, mmap_mode="r", allow_pickle=False).view(MappedLabels)
+        labels = None if cache is None else cache.opened(root, one.labels, _labels_of)
+        if labels is None:
+            check_file(root, one.labels)
+            labels = _labels_of(path)
     if not labels.ndim or len(labels) != one.rows or labels.dtype.kind not in "uif":
         raise DataError(f"{path}: holds {labels.dtype}{list(labels.shape)} for {one.rows} samples; {AGAIN}")
     labels.place = folder, manifest, name
     return labels
+
+
+def _labels_of(path: Path) -> MappedLabels:
+    labels: MappedLabels = np.load(path, mmap_mode="r", allow_pickle=False).view(MappedLabels)
+    return labels
+
+
+def _bytes_of(path: Path) -> np.ndarray:
+    return np.asarray(np.memmap(path, np.uint8, "r"))
 
 
 def check_file(folder: Path, stored: StoredFile) -> None:

@@ -5,31 +5,24 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rayfl.backends.inline import InlineBackend
 from rayfl.data import client_rows
 from rayfl.data.client_rows import ClientRows
 from rayfl.data.scenario_data import load
 from rayfl.data.split_facts import empty_classes, split_facts
 from rayfl.data.store import ShardStore
-from rayfl.engine.events import RoundDone
-from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.scheduler import Scheduler
-from rayfl.engine.server import Server
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
-from rayfl.models.tensors import split
 from rayfl.streams import stream
+from tests.data.prepared.hosts import ran, scores
 from tests.data.prepared.scenes import data, from_disk, small_fragments, stored
 from tests.data.prepared.scenes import prepared as written
-from tests.engine.scenes import prepared, snapshot_of, without_clock
+from tests.engine.scenes import prepared
 
 SIZES = [3, 9, 3, 6, 4, 5, 8, 5, 7, 10, 11]
 TRIED = [0, 3, 6, 10]
@@ -283,7 +276,8 @@ def test_a_worker_whose_source_has_other_clients_refuses(elsewhere: Any, monkeyp
     ],
 )
 def test_what_needs_the_labels_of_all_clients_is_refused(tables: dict[str, Any], key: str) -> None:
-    with pytest.raises(ScenarioError, match=rf"^{key} needs the samples of all clients at once, but .*rayfl data prepare"):
+    refusal = rf"^{key} needs the samples of all clients at once, but .*rayfl data prepare"
+    with pytest.raises(ScenarioError, match=refusal):
         stored(of("sensors", **tables))
 
 
@@ -319,31 +313,6 @@ def job_of(source: str, **tables: Any) -> RunPlan:
     phase = {"name": "p", "rounds": 2, "cohort": 7, "local": {"lr": 0.1, "batch_size": 4, "epochs": 2}}
     chosen = {"name": f"{__name__}:{source}", "validation_share": 0.2, "seed": 0, **tables}
     return prepared(data=chosen, model={"name": "mlp", "hidden": [3]}, phases=[phase], evaluation={"every": 1})
-
-
-def ran(job: RunPlan, hosts: int, resumed: bool = False) -> tuple[bytes, list[dict[str, Any]]]:
-    """The model and the events of a run on hosts that received it as worker processes do."""
-
-    def start(number: int) -> tuple[Scheduler, Server]:
-        server = Server(job)
-        given = [replace(job, workloads=pickle.loads(pickle.dumps(job.workloads))) for _ in range(number)]  # noqa: S301
-        return Scheduler(job, InlineBackend([*map(Host, range(number), given)], server)), server
-
-    scheduler, server = start(hosts)
-    events = scheduler.run()
-    if resumed:
-        store = MemoryStore()
-        next(event for event in events if isinstance(event, RoundDone))
-        snapshot = snapshot_of(scheduler, store)
-        scheduler, server = start(hosts + 1)
-        scheduler.restore(snapshot, store)
-        events = scheduler.run()
-    told = without_clock(list(events))
-    return split(server.committed()[1])[0].tobytes(), told
-
-
-def scores(events: list[dict[str, Any]]) -> list[Any]:
-    return [event["scores"] for event in events if "scores" in event]
 
 
 @pytest.mark.parametrize("shares", [{}, {"clients": 8, "server_share": 0.1}])
