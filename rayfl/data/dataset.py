@@ -94,6 +94,12 @@ class Shards:
         """[clients] int64: how many rows each client owns."""
         return np.diff(self.offsets)
 
+    @property
+    def firsts(self) -> np.ndarray:
+        """[clients]: the first row of each client; every client must have one."""
+        firsts: np.ndarray = self.rows[self.offsets[:-1]]
+        return firsts
+
     @staticmethod
     def by_owner(owner: np.ndarray, clients: int) -> Shards:
         """Shards from the owner of every row, [n] integers in 0..clients-1; rows keep their order."""
@@ -122,6 +128,11 @@ class OrderedShards(Shards):
     def rows(self) -> np.ndarray:
         """[n] int32 or int64, ascending."""
         return np.arange(self.offsets[-1], dtype=row_numbers(int(self.offsets[-1])))
+
+    @property
+    def firsts(self) -> np.ndarray:
+        """[clients] int64: the first row of each client."""
+        return self.offsets[:-1]
 
     def __getitem__(self, client: int) -> np.ndarray:
         client = range(len(self))[client]

@@ -280,6 +280,14 @@ class Reopenable(Protocol):
         """
 
 
+@runtime_checkable
+class InFragments(Protocol):
+    """Inputs that lie in several files, of which a node that has read one reads it faster."""
+
+    def fragments_of(self, rows: np.ndarray) -> np.ndarray:
+        """[n] integers: the file in which each of some rows lies."""
+
+
 @dataclass(frozen=True)
 class Fields:
     """Several inputs by name, for a network whose `forward` takes them as keyword arguments.

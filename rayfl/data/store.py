@@ -16,7 +16,7 @@ from rayfl.data.client_rows import all_labels, known_labels
 from rayfl.data.dataset import ClientNames, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.indexed_rows import IndexedRows
-from rayfl.data.inputs import Array, Fields, Pieces, Ragged, Reopenable, TextWindows, named_parts
+from rayfl.data.inputs import Array, Fields, InFragments, Pieces, Ragged, Reopenable, TextWindows, named_parts
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -85,6 +85,15 @@ class ShardStore:
         """The training labels; where these are loaded later, those of the clients tried and of the test samples."""
         labels = known_labels(self.train.y)
         return labels if labels is self.train.y else np.concatenate([labels, known_labels(self.test.y)])
+
+    @property
+    def fragments(self) -> np.ndarray | None:
+        """[clients] int32: the file of prepared data with each client's first training sample; None for other data."""
+        for part in named_parts(self.train.x).values():
+            read: object = part
+            if isinstance(read, InFragments):
+                return read.fragments_of(self.train_shards.firsts).astype(np.int32)
+        return None
 
     @property
     def num_clients(self) -> int:

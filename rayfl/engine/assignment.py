@@ -167,6 +167,7 @@ class Units:
         cost: Steps of the updates of a group, with `BASE_STEPS` for each.
         step_s: Seconds that a step takes; None if it was not measured yet.
         movable: Whether a host without units takes those that wait for others.
+        nodes: The node of each host, if a host should first take those that wait on its own node.
     """
 
     def __init__(
@@ -175,16 +176,23 @@ class Units:
         cost: Callable[[Group], float],
         step_s: float | None = None,
         movable: bool = True,
+        nodes: Sequence[object] = (),
     ) -> None:
-        self._cost, self._step_s, self._movable = cost, step_s, movable
+        self._cost, self._step_s, self._movable, self._nodes = cost, step_s, movable, nodes
         self._waiting = [deque(self._units_of(share)) for share in shares]
 
     def take(self, host: int) -> list[Group] | None:
         """The next unit for a host: its own, or else the most expensive one that waits for another; None if none."""
         own = self._waiting[host]
         if not own and self._movable:
-            own = max(self._waiting, key=lambda waiting: self._cost_of(waiting[0]) if waiting else 0.0)
+            own = self._waiting[max(range(len(self._waiting)), key=lambda other: self._worth(host, other))]
         return own.popleft() if own else None
+
+    def _worth(self, host: int, other: int) -> tuple[bool, float]:
+        """How much a host would rather take another's next unit: one on its node first, then by cost."""
+        waiting = self._waiting[other]
+        near = bool(waiting and self._nodes and self._nodes[host] == self._nodes[other])
+        return near, self._cost_of(waiting[0]) if waiting else 0.0
 
     def waiting(self, host: int) -> int:
         """Number of a host's own units that wait."""

@@ -44,6 +44,11 @@ class StoredRows:
         self._mapped = lru_cache(OPEN_FRAGMENTS)(self._map)
         self._noted = np.zeros(len(self._fragments))
 
+    def fragments_of(self, rows: np.ndarray) -> np.ndarray:
+        """[n] int64: the number of the fragment in which each row lies."""
+        found: np.ndarray = self._fragment[np.searchsorted(self._firsts, rows, side="right") - 1]
+        return found
+
     def gather(self, column: int, rows: np.ndarray) -> np.ndarray:
         """Copies of some rows of a column of equal rows: [rows, ...]."""
         facts, place = self._columns[column], self._place(column)
@@ -158,6 +163,10 @@ class _Selected:
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
         _manifest(self.folder, self.manifest)
+
+    def fragments_of(self, rows: np.ndarray) -> np.ndarray:
+        """See `rayfl.data.inputs.InFragments`."""
+        return self._stored().fragments_of(numbers_at(self.rows, rows))
 
     def _stored(self) -> StoredRows:
         return _stored_rows(self.folder, self.manifest, self.name)

@@ -201,10 +201,12 @@ class Population:
     Attributes:
         sizes: [clients], the number of training samples of each client.
         slices: Slices of the test samples.
+        fragments: [clients] int32, the fragment of prepared data with each client's samples; None for other data.
     """
 
     sizes: np.ndarray
     slices: Slices
+    fragments: np.ndarray | None = None
 
     @cached_property
     def ends(self) -> np.ndarray:
@@ -239,4 +241,5 @@ class Workload:
         Raises:
             ScenarioError: As `cut`.
         """
-        return Population(self.store.train_shards.sizes, cut(self.evaluation, self.store))
+        store = self.store
+        return Population(store.train_shards.sizes, cut(self.evaluation, store), store.fragments)

@@ -26,6 +26,7 @@ from rayfl.engine.assignment import (
 )
 from rayfl.engine.backend import LONGEST_CHAIN, Call, Ref
 from rayfl.engine.events import Event
+from rayfl.engine.locality import near_data
 from rayfl.engine.plan.cohort import cohort_sizes
 from rayfl.engine.plan.participation import Participant
 from rayfl.engine.plan.round_times import parallel_round
@@ -102,7 +103,8 @@ class Parallel(Schedule):
             What each host has of the round, and the calls that return the reports.
         """
         groups = self._assign(cohort)
-        units = Units(groups, self._cost, self._step_s, movable=not self.plan.client_state)
+        near = () if self.plan.population.fragments is None else self.backend.nodes
+        units = Units(groups, self._cost, self._step_s, movable=not self.plan.client_state, nodes=near)
         at_stake = max(UNITS, max(map(units.waiting, range(len(groups)))) // LONGEST_CHAIN)
         shares = [_Share(host) for host in range(len(groups))]
         reports: list[Call] = []
@@ -176,7 +178,10 @@ class Parallel(Schedule):
         if self.plan.keeps_client_state:
             return at_home(cohort, steps, at_once, hosts)
         groups = grouped(cohort, steps, at_once)
-        return longest_first(groups, [sum(self._steps[client] for client in group) for group in groups], hosts)
+        of_groups = [sum(self._steps[client] for client in group) for group in groups]
+        if (fragments := self.plan.population.fragments) is None:
+            return longest_first(groups, of_groups, hosts)
+        return near_data(groups, of_groups, [int(fragments[group[0]]) for group in groups], self.backend.nodes)
 
 
 class LocalOnly(Parallel):
