@@ -77,6 +77,7 @@ class LoadedClients:
     def __init__(self, call: SourceCall, sources: Mapping[str, ClientSource], seed: int) -> None:
         self._call, self._seed, self._sources = call, seed, dict(sources)
         self._kept: OrderedDict[tuple[str, int], Pair] = OrderedDict()
+        self._kept_bytes = 0
         self.sets: dict[str, ClientSet] = {}
         stated = [getattr(source, "num_classes", None) for source in sources.values()]
         self.num_classes: int | None = max((int(one) for one in stated if one is not None), default=None)
@@ -84,7 +85,7 @@ class LoadedClients:
             self._try(part)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_sources": {}, "_kept": OrderedDict()}
+        return self.__dict__ | {"_sources": {}, "_kept": OrderedDict(), "_kept_bytes": 0}
 
     @property
     def name(self) -> str:
@@ -114,20 +115,24 @@ class LoadedClients:
         key = part, client
         if key not in self._kept:
             self.open()
-            known = self.sets[part]
-            size = int(known.offsets[client + 1] - known.offsets[client])
-            room = KEPT_BYTES - size * known.row_bytes
-            while self._kept and sum(x.nbytes + y.nbytes for x, y in self._kept.values()) > room:
-                self._kept.popitem(last=False)
+            size, size_bytes = self._size(*key)
+            while self._kept and self._kept_bytes + size_bytes > KEPT_BYTES:
+                self._kept_bytes -= self._size(*self._kept.popitem(last=False)[0])[1]
             self._kept[key] = self._loaded(part, client, size)
+            self._kept_bytes += size_bytes
         self._kept.move_to_end(key)
         return self._kept[key]
 
     def clients(self, part: str) -> Iterator[Pair]:
         """The samples of every client of a set that has any, in order."""
-        sizes = np.diff(self.sets[part].offsets)
-        for client in np.flatnonzero(sizes).tolist():
-            yield self._loaded(part, client, int(sizes[client]))
+        for client in np.flatnonzero(np.diff(self.sets[part].offsets)).tolist():
+            yield self._loaded(part, client, self._size(part, client)[0])
+
+    def _size(self, part: str, client: int) -> tuple[int, int]:
+        """Number of a client's samples, and their bytes."""
+        known = self.sets[part]
+        size = int(known.offsets[client + 1] - known.offsets[client])
+        return size, size * known.row_bytes
 
     def _try(self, part: str) -> None:
         sizes = self._sizes(part, self._sources[part])

@@ -1,7 +1,7 @@
 """One step of the proof that prepared data may be larger than memory, in a process of its own.
 
 `python -m tests.data.prepared.measured STEP FOLDER MIB` prints JSON. Steps: written, prepared, on_ray, in_memory;
-loaded_on_ray, loaded_here.
+loaded_on_ray, loaded_here; on_nodes.
 """
 
 from __future__ import annotations
@@ -69,6 +69,34 @@ def _on_ray(data: dict[str, Any]) -> dict[str, Any]:
     return {"model": digests[0], "driver": peaks["driver"], "host": peaks["host"]}
 
 
+def on_nodes() -> dict[str, Any]:
+    """Trains from prepared data on three nodes with disks of their own, and returns the copies on each."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    writer.FRAGMENT_BYTES = 2**20
+    rayfl_command(
+        ["data", "prepare", "tests.data.prepared.by_client:loaded", str(FOLDER / "it"), f"data.options.mib={MIB}"]
+    )
+    nodes: list[dict[str, Any]] = [
+        {"num_cpus": 1, "object_store_memory": 80 * 2**20, "node_ip_address": f"127.0.5.{number}"}
+        | {"env_vars": {"RAYFL_NODE_CACHE": str(FOLDER / f"node {number}")}}
+        for number in (1, 2, 3)
+    ]
+    cluster = Cluster(initialize_head=True, head_node_args=nodes[0] | {"include_dashboard": False})
+    try:
+        for node in nodes[1:]:
+            cluster.add_node(**node)
+        ray.init(address=cluster.address, log_to_driver=False)
+        model = trained({"name": "prepared", "options": {"path": str(FOLDER / "it")}}, "ray", hosts=3)
+        ray.shutdown()
+    finally:
+        cluster.shutdown()
+    fragments = len([*(FOLDER / "it").glob("train-*.arrow")])
+    copies = [sorted(copy.name for copy in FOLDER.glob(f"node {number}/*.copy")) for number in (1, 2, 3)]
+    return {"model": model, "fragments": fragments, "copies": copies}
+
+
 def loaded_on_ray() -> dict[str, Any]:
     """Trains on two hosts from clients that these load, and returns the largest memory of each kind of process."""
     return _on_ray({"name": "tests.data.prepared.by_client:loaded", "options": {"mib": MIB}})
@@ -98,10 +126,10 @@ def arrays() -> dict[str, Any]:
     return {"train": (x[train], y[train], owner[train]), "test": (x[test], y[test], owner[test])}
 
 
-def trained(data: dict[str, Any], backend: Any) -> str:
+def trained(data: dict[str, Any], backend: Any, hosts: int = 2) -> str:
     """SHA-256 of the model after a round in which every client trains."""
     phase = {"name": "p", "rounds": 1, "cohort": CLIENTS, "local": {"lr": 0.1, "batch_size": 64, "epochs": 1}}
-    tables = {"data": data, "model": {"name": "mlp", "hidden": [8]}, "phases": [phase], "resources": {"hosts": 2}}
+    tables = {"data": data, "model": {"name": "mlp", "hidden": [8]}, "phases": [phase], "resources": {"hosts": hosts}}
     result = rayfl.run(tables, backend=backend, out=FOLDER / backend, console=Console(quiet=True))
     return hashlib.sha256((result.directory / "model.safetensors").read_bytes()).hexdigest()
 

@@ -170,10 +170,10 @@ def test_a_process_keeps_the_clients_that_it_loaded_last(most: int, monkeypatch:
         assert len(store.train.x[store.train_shards[client]]) == SIZES[client]
     assert ({4: 3, 5: 1, 10: 1} if most == 1 else {4: 1, 5: 1, 10: 1}) == LOADED
     clients = store.train.x.clients
-    clients._kept.clear()
     for client in range(len(SIZES)):
         clients.client("train", client)
         held = sum(x.nbytes + y.nbytes for x, y in clients._kept.values())
+        assert held == clients._kept_bytes
         assert held <= most or len(clients._kept) == 1
 
 
