@@ -59,9 +59,13 @@ class PendingEvaluations:
         clients = np.unique(slices.client[slices.client >= 0]).tolist() if at_home else []
         committed = self._client_rounds.among(clients, index.phase)
         hosts = range(len(self._backend.hosts)) if hosts is None else hosts
+        if self._plans[index.phase].population.fragments is None:
+            turn = np.arange(len(slices)) % len(hosts)
+        else:  # every round the same parts of prepared data to the same node
+            hosts, turn = sorted(hosts, key=lambda host: str(self._backend.nodes[host])), slices.in_blocks(len(hosts))
         scores = []
         for position, host in enumerate(hosts):
-            own = np.arange(len(slices)) % len(hosts) == position
+            own = turn == position
             if at_home:
                 own = np.where(slices.client < 0, own, home(slices.client, len(hosts)) == host)
             if len(part := slices[own]):

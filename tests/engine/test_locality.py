@@ -13,9 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rayfl.backends.inline import InlineBackend
 from rayfl.engine.assignment import Units, longest_first
+from rayfl.engine.host import Host
 from rayfl.engine.locality import near_data, ranked
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.slices import Slice, Slices
+from rayfl.engine.scheduler import Scheduler
+from rayfl.engine.server import Server
 from tests.data.prepared.scenes import OWNER, data, from_disk, small_fragments, stored
 from tests.data.prepared.scenes import prepared as written
 from tests.engine.scenes import prepared, run_on_hosts, without_clock
@@ -144,11 +149,11 @@ def test_the_fragment_of_a_client_is_where_the_index_says(tables: dict[str, Any]
     assert stored(data("images")).fragments is None
 
 
-def job_of(folder: Path) -> RunPlan:
+def job_of(folder: Path, **changes: Any) -> RunPlan:
     written(data("images"), folder)
     phase = {"name": "p", "rounds": 3, "cohort": 6, "local": {"lr": 0.1, "batch_size": 4, "epochs": 1}}
     tables = {"name": "prepared", "options": {"path": str(folder)}, "validation_share": 0.2}
-    return prepared(data=tables, model={"name": "mlp", "hidden": [3]}, phases=[phase])
+    return prepared(data=tables, model={"name": "mlp", "hidden": [3]}, phases=[phase], **changes)
 
 
 @pytest.mark.usefixtures(small_fragments.__name__)
@@ -160,3 +165,42 @@ def test_hosts_of_several_nodes_that_take_units_from_each_other_have_the_bits_of
         assert np.array_equal(model, whole)
         assert without_clock(told) == without_clock(events)
         assert len({call.host for call in backend.calls if call.clients}) > 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=60), st.integers(1, 7))
+def test_evaluations_of_every_kind_are_divided_evenly_and_in_order(kinds: list[tuple[int, bool]], hosts: int) -> None:
+    slices = Slices.of(
+        Slice(start, start + 1, 0, personalized, f"set {number}") for start, (number, personalized) in enumerate(kinds)
+    )
+    host = slices.in_blocks(hosts)
+    for kind in set(kinds):
+        of_kind = [int(host[place]) for place, one in enumerate(kinds) if one == kind]
+        assert of_kind == sorted(of_kind)
+        counts = [of_kind.count(number) for number in range(hosts)]
+        assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.usefixtures(small_fragments.__name__)
+def test_a_node_evaluates_the_same_consecutive_samples_in_every_round(tmp_path: Path) -> None:
+    job = job_of(tmp_path, evaluation={"every": 1, "batch_size": 2})
+    server, seen = Server(job), list[tuple[int, list[tuple[str, int]]]]()
+    hosts = [Host(number, job) for number in range(4)]
+    for number, host in enumerate(hosts):
+
+        def evaluate(
+            index: Any, model: Any, slices: Slices, *more: Any, number: int = number, host: Host = host
+        ) -> Any:
+            seen.append((number, [(one.set, one.start) for one in slices]))
+            return Host.evaluate(host, index, model, slices, *more)
+
+        host.evaluate = evaluate  # type: ignore[method-assign]
+    backend = InlineBackend(hosts, server)
+    backend.nodes = ["b", "a", "b", "a"]
+    list(Scheduler(job, backend).run())
+    first = seen[:4]
+    assert seen == first * 3
+    assert [number for number, _ in first] == [1, 3, 0, 2]  # of node a, then of node b
+    for name in ("validation", "test"):
+        starts = [start for _, own in first for of, start in own if of == name]
+        assert starts == sorted(set(starts))
+        assert len(starts) > 4

@@ -74,6 +74,15 @@ class Slices(Sequence[Slice]):
             return Slices(start, stop, client, personalized, number, self.sets)
         return Slice(int(start), int(stop), int(client), bool(personalized), self.sets[number])
 
+    def in_blocks(self, hosts: int) -> np.ndarray:
+        """[n] int64: the host of each slice, if all get equally many of every set, and consecutive ones."""
+        host = np.empty(len(self), np.int64)
+        kind = 2 * self.set.astype(np.int64) + self.personalized
+        for one in np.unique(kind):
+            places = np.flatnonzero(kind == one)
+            host[places] = np.arange(len(places)) * hosts // len(places)
+        return host
+
     @property
     def _columns(self) -> tuple[np.ndarray, ...]:
         return self.start, self.stop, self.client, self.personalized, self.set
