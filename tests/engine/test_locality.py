@@ -187,11 +187,9 @@ def test_a_node_evaluates_the_same_consecutive_samples_in_every_round(tmp_path: 
     hosts = [Host(number, job) for number in range(4)]
     for number, host in enumerate(hosts):
 
-        def evaluate(
-            index: Any, model: Any, slices: Slices, *more: Any, number: int = number, host: Host = host
-        ) -> Any:
-            seen.append((number, [(one.set, one.start) for one in slices]))
-            return Host.evaluate(host, index, model, slices, *more)
+        def evaluate(*call: Any, number: int = number, host: Host = host) -> Any:
+            seen.append((number, [(one.set, one.start) for one in call[2]]))
+            return Host.evaluate(host, *call)
 
         host.evaluate = evaluate  # type: ignore[method-assign]
     backend = InlineBackend(hosts, server)
