@@ -58,7 +58,7 @@ class PretendCuda(TorchFunctionMode):
     """`with PretendCuda() as gpu:` PyTorch has one GPU.
 
     Attributes:
-        count: How many kernels, copies and waits there were.
+        count: How many kernels, copies and waits there were, and how many bytes were copied.
         sites: The same copies and waits by the line of rayfl that caused them.
         seeds: What the GPU's generator was seeded with, in order.
     """
@@ -115,9 +115,10 @@ class PretendCuda(TorchFunctionMode):
         line = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame.f_back else "elsewhere"
         self.sites[what][line] += 1
 
-    def copied(self, non_blocking: bool = False) -> None:
-        """Counts a copy between host and device."""
+    def copied(self, moved: torch.Tensor, non_blocking: bool = False) -> None:
+        """Counts a copy of a tensor between host and device."""
         self.happened("copies")
+        self.count["bytes"] += moved.nbytes
         if not non_blocking:
             self.happened("waits")
 
@@ -141,7 +142,9 @@ class PretendCuda(TorchFunctionMode):
             case "numpy" | "__array__" if on_gpu:
                 raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first")
             case "tolist" if on_gpu:
-                self.copied()
+                self.copied(tensor)
+            case "new_tensor" if on_gpu and "device" not in kwargs:
+                return self._call(func, args, kwargs | {"device": CUDA0})
             case "__deepcopy__":
                 copied: torch.Tensor = func(*args, **kwargs)
                 self.tags.put(copied, GPU if on_gpu else CPU)
@@ -173,7 +176,7 @@ class PretendCuda(TorchFunctionMode):
         with self._making(wanted):
             result = tensor.to(dtype=dtype or tensor.dtype, copy=copy or crosses, **layout)
         if crosses:
-            self.copied(bool(non_blocking))
+            self.copied(result, bool(non_blocking))
         return result
 
     def _call(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -190,9 +193,9 @@ class PretendCuda(TorchFunctionMode):
         kind = torch.device(device).type
         with self._making(kind if kind in (CPU, GPU) else None):
             result = func(*args, **kwargs | ({"device": "cpu"} if kind == GPU else {}))
-        if kind == GPU and name in ("torch.tensor", "torch.as_tensor", "torch.asarray"):
+        if kind == GPU and func.__name__ in ("tensor", "as_tensor", "asarray", "new_tensor"):
             self.tags.put(result, GPU)
-            self.copied()
+            self.copied(result)
         return result
 
     @contextlib.contextmanager
@@ -220,7 +223,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if on_gpu:
             self._check_devices(func, args, tensors, tags)
         if func is aten.copy_.default and gpu.target is None and {*tags} == {CPU, GPU} and args[1].dim():
-            gpu.copied(bool(kwargs.get("non_blocking", len(args) > 2 and args[2])))
+            gpu.copied(args[0], bool(kwargs.get("non_blocking", len(args) > 2 and args[2])))
         result = func(*args, **kwargs)
         if on_gpu and (func in WAITING or (func in INDEXING and any(t.dtype == torch.bool for t in tensors[1:]))):
             gpu.happened("waits")
@@ -234,8 +237,8 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Only single numbers and indices may come from the host."""
         strange = [tensor for tensor, tag in zip(tensors, tags, strict=True) if tag == CPU and tensor.dim()]
         if func in INDEXING and self.gpu.tags.of(args[0]) == GPU:
-            for _ in strange:
-                self.gpu.copied()
+            for indices in strange:
+                self.gpu.copied(indices)
         elif strange and func not in CROSSING:
             found = ", ".join(f"{tag}{list(tensor.shape)}" for tensor, tag in zip(tensors, tags, strict=True))
             raise RuntimeError(f"{func}: expected all tensors to be on the same device, found {found}")
@@ -260,15 +263,22 @@ class _Tags:
     def of(self, tensor: torch.Tensor) -> str:
         if tensor.layout != torch.strided:
             return EITHER
-        known = self._known.get(tensor.untyped_storage()._cdata)
+        known = self._known.get(_plain(tensor).untyped_storage()._cdata)
         return known[1] if known else CPU
 
     def put(self, tensor: torch.Tensor, tag: str) -> None:
-        storage = tensor.untyped_storage()
+        storage = _plain(tensor).untyped_storage()
         self._known[storage._cdata] = (StorageWeakRef(storage), tag)  # type: ignore[no-untyped-call]
         if len(self._known) > 4000:
             kept = ((key, value) for key, value in self._known.items() if not value[0].expired())  # type: ignore[no-untyped-call]
             self._known = dict(kept)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that vmap or a gradient of torch.func has wrapped."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def _check_backward_of_rnn(args: Any) -> None:

@@ -165,12 +165,14 @@ class Stacked(Executor):
         after_step = StackedTerms([row.request.after_step for row in rows], matrix)
         decay = matrix.new_tensor([[row.client.local.weight_decay + row.request.weight_decay] for row in rows])
         losses = matrix.new_zeros(len(rows), rows[0].steps)
+        # all at once: a step that copies numbers to a GPU waits for it
+        all_rates = matrix.new_tensor([row.rates + [0.0] * (rows[0].steps - row.steps) for row in rows])
         self._model.module.train()
         for step in range(rows[0].steps):
             active = sum(row.steps > step for row in rows)
             params, slope = matrix[:active], gradient[:active]
             losses[:active, step], unreached = self._gradients(rows[:active], params, slope)
-            rates = matrix.new_tensor([[row.rates[step]] for row in rows[:active]])
+            rates = all_rates[:active, step : step + 1]
             with torch.no_grad():
                 saved = _kept(rows[:active], unreached, params, velocity)
                 self._step(rows[0].client, params, slope, velocity, terms, decay[:active])
@@ -196,7 +198,7 @@ class Stacked(Executor):
         labels = [y for _, y in drawn]
         widest = max(map(len, labels))
         counted = torch.stack([_counted(y, widest) for y in labels]).to(params.dtype)
-        divisors = torch.stack([torch.as_tensor(self._task.divisor(y), device=params.device) for y in labels])
+        divisors = torch.stack([_on_device(self._task.divisor(y), params.device) for y in labels])
         tensors = {slot.name: _stacked(slot, params).detach().requires_grad_() for slot in self._model.layout}
         losses = torch.vmap(self._summed_loss)(
             tensors, _stacked_inputs([x for x, _ in drawn], widest), _padded(labels, widest), counted
@@ -286,6 +288,11 @@ def _stacked_inputs(inputs: Sequence[Any], length: int) -> Any:
 def _padded(batches: Sequence[torch.Tensor], length: int) -> torch.Tensor:
     """Stacks batches, padding short ones with their first sample, which any network accepts."""
     return torch.stack([torch.cat([one, one[:1].expand(length - len(one), *one.shape[1:])]) for one in batches])
+
+
+def _on_device(number: torch.Tensor | int, device: torch.device) -> torch.Tensor:
+    """Returns a number as a tensor; `torch.as_tensor` would copy it to a GPU and wait."""
+    return number.to(device) if isinstance(number, torch.Tensor) else torch.full((), number, device=device)
 
 
 def _counted(labels: torch.Tensor, length: int) -> torch.Tensor:
