@@ -122,6 +122,11 @@ class BatchSource:
         return any(pipeline.steps for pipeline in self._pipelines) or self._reader("train").renders
 
     @property
+    def reserved_bytes(self) -> int:
+        """Bytes on the device for samples that stay there."""
+        return sum(reader.reserved_bytes for reader in self._readers.values())
+
+    @property
     def mean_samples(self) -> float:
         """Average number of training samples per client."""
         return float(self._store.train_shards.offsets[-1]) / self._store.num_clients

@@ -76,13 +76,15 @@ class Host:
         self._evaluation = HostEvaluation(index, scenario, self._plans, self._residents, self._states, self._device)
 
     def describe(self) -> dict[str, str]:
-        """Returns the host's number, node and device, and the properties that can change the last bits of results."""
+        """Returns the host's number, node, device and its bytes, and what can change the last bits of results."""
         where = {
             "host": str(self._index),
             "node": platform.node(),
             "device": str(self._device),
             "processor": processor_name(self._device),
         }
+        if self._device.type == "cuda":
+            where["gpu_memory"] = str(torch.cuda.get_device_properties(self._device).total_memory)
         return where | platform_facts(self._device)
 
     @property

@@ -92,15 +92,20 @@ def privacy_lines(run_plan: RunPlan) -> list[str]:
     return lines + [f"note     {note}" for note in run_plan.spending.notes]
 
 
-def announce_hosts(console: Console, session: BackendSession, backend: str, where: str) -> None:
-    """Prints the worker processes, and where the records go."""
+def announce_hosts(console: Console, run_plan: RunPlan, session: BackendSession, backend: str, where: str) -> None:
+    """Prints the worker processes, and where the records go; warns where they differ, or lack GPU memory."""
     lines = [f"worker {host['host']} {host['device']} on {host['node']} (backend {backend})" for host in session.hosts]
     if session.dashboard:
         lines.append(f"ray      dashboard at {session.dashboard}")
     for line in [*lines, f"records  {where}"]:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    if differing := differing_hosts(session.hosts):
-        console.print(differing, style="bold red", highlight=False, markup=False, soft_wrap=True)
+    warnings = [differing_hosts(session.hosts)]
+    if 0 < run_plan.scenario.resources.gpus_per_host < 1:
+        from rayfl.engine.memory_plan import memory_note  # fake tensors take half a second to load
+
+        warnings.append(memory_note(run_plan, session.hosts))
+    for warning in filter(None, warnings):
+        console.print(warning, style="bold red", highlight=False, markup=False, soft_wrap=True)
 
 
 def _reads_server(plan: PhasePlan) -> bool:

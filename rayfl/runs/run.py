@@ -199,7 +199,7 @@ class Run:
         self._goes_on = True
         self.status.hosts = lambda: opened.hosts
         self.status.running()
-        announce_hosts(self._console, opened, backend, self._records.where)
+        announce_hosts(self._console, self._plan, opened, backend, self._records.where)
         self._records.write_scenario(self._plan.scenario.to_toml())
         self._records.write_environment(describe_environment(self._plan, backend, opened.hosts, place))
         self._follower.start()

@@ -42,6 +42,8 @@ def on_gpu(*values: float) -> Tensor:
         (lambda x: torch.ones(3).cuda(), 1, 1),
         (lambda x: torch.ones(3).pin_memory().to(x.device, non_blocking=True), 1, 0),
         (lambda x: torch.tensor([1.0, 2.0], device="cuda"), 1, 1),
+        (lambda x: x.new_tensor([1.0, 2.0]), 1, 1),
+        (lambda x: torch.vmap(lambda row: row + 1)(x), 0, 0),
         (lambda x: x.copy_(torch.ones(1)), 1, 1),
         (lambda x: torch.ones(1).copy_(x), 1, 1),
         (lambda x: x[torch.tensor([0, 0])], 1, 1),

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
+import rayfl
 from rayfl.backends.inline import inline_session
 from rayfl.data.batches import BatchSource
 from rayfl.engine.exact_sum import ExactSum, combine
@@ -237,6 +241,25 @@ def test_a_network_that_asks_for_a_number_in_every_step_is_noticed() -> None:
 
 
 # That mistakes are noticed
+
+
+def test_a_run_warns_before_it_trains_where_shares_of_the_gpu_are_too_small(tmp_path: Path) -> None:
+    tables = {
+        "data": {"name": "handwriting", "clients": 2},
+        "model": {"name": "mlp", "hidden": [4000]},
+        "phases": [{"name": "p", "rounds": 1, "cohort": 1, "local": {"steps": 1, "batch_size": 4}}],
+    }
+    told = []
+    for share in (0.5, 0.04):
+        printed = StringIO()
+        with pretend_cuda():
+            resources = {"device": "cuda", "gpus_per_host": share}
+            rayfl.run(tables | {"resources": resources}, backend="inline", out=tmp_path, console=Console(file=printed))
+        told.append([line for line in printed.getvalue().splitlines() if "GPU memory" in line])
+    assert told[0] == []
+    (line,) = told[1]
+    assert line.startswith("phase p needs at least 0.12 GB of GPU memory in each worker")
+    assert "resources.gpus_per_host=0.04 leaves 0.087 GB" in line
 
 
 @pytest.mark.parametrize(

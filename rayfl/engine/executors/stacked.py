@@ -166,7 +166,7 @@ class Stacked(Executor):
         decay = matrix.new_tensor([[row.client.local.weight_decay + row.request.weight_decay] for row in rows])
         losses = matrix.new_zeros(len(rows), rows[0].steps)
         # all at once: a step that copies numbers to a GPU waits for it
-        all_rates = matrix.new_tensor([row.rates + [0.0] * (rows[0].steps - row.steps) for row in rows])
+        all_rates = matrix.new_tensor([[*row.rates, *[0.0] * (rows[0].steps - row.steps)] for row in rows])
         self._model.module.train()
         for step in range(rows[0].steps):
             active = sum(row.steps > step for row in rows)
