@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,8 +29,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
         "--only", nargs="+", choices=NAMES, metavar="AXIS", help=f"of {', '.join(NAMES)} (default: all)"
     )
     for name in NAMES:
-        parser.add_argument(f"--{name}", type=_numbers, metavar="N,N", help=f"values of {name}, separated by commas")
-    parser.add_argument("--budget", type=float, default=10, metavar="MINUTES", help="for everything (default: 10)")
+        kind = _numbers if name == "data" else _whole_numbers
+        parser.add_argument(f"--{name}", type=kind, metavar="N,N", help=f"values of {name}, separated by commas")
+    parser.add_argument("--budget", type=_minutes, default=10, metavar="MINUTES", help="for everything (default: 10)")
     parser.add_argument("--out", type=Path, default=Path("scale"), metavar="FOLDER", help="default: scale")
     parser.set_defaults(execute=_execute)
     return parser
@@ -47,8 +49,25 @@ def _numbers(text: str) -> tuple[float, ...]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is not a list of numbers such as 10,1e3") from None
     if not all(0 < number < 1e12 for number in numbers):
-        raise argparse.ArgumentTypeError(f"'{text}' must have numbers above 0")
+        raise argparse.ArgumentTypeError(f"'{text}' must have numbers above 0 and below 1e12")
     return tuple(sorted(numbers))
+
+
+def _whole_numbers(text: str) -> tuple[float, ...]:
+    numbers = _numbers(text)
+    if any(number != int(number) for number in numbers):
+        raise argparse.ArgumentTypeError(f"'{text}' must have whole numbers")
+    return numbers
+
+
+def _minutes(text: str) -> float:
+    try:
+        minutes = float(text)
+    except ValueError:
+        minutes = math.nan
+    if not 0 < minutes < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of minutes above 0")
+    return minutes
 
 
 def _execute(options: argparse.Namespace) -> int:
@@ -59,7 +78,10 @@ def _execute(options: argparse.Namespace) -> int:
     if not Path("/proc/self/smaps_rollup").exists():
         raise ScenarioError("rayfl scale reads the memory of processes from Linux's /proc, which this system lacks")
     axes = {name: getattr(options, name) or AXES[name].values for name in options.only or NAMES}
-    options.out.mkdir(parents=True, exist_ok=True)
+    try:
+        options.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"--out {options.out}: {error.strerror}; name a folder that can be written to") from None
     found, console = [], table_console()
     for point in points(axes, 60 * options.budget):
         found.append(point)

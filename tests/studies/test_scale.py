@@ -17,7 +17,7 @@ from rayfl.config.loader import load_scenario
 from rayfl.errors import ResourceError
 from rayfl.runs.resolution import resolve
 from rayfl.studies.scale import study
-from rayfl.studies.scale.measure import SAMPLED, Cost
+from rayfl.studies.scale.measure import SAMPLED, Cost, cost
 from rayfl.studies.scale.picture import draw
 from rayfl.studies.scale.processes import DRIVER, RAY, ROLES, memory, processor_seconds, roles
 from rayfl.studies.scale.study import AXES, Line, Point, first_to_break, loaded, points, rows, save
@@ -105,12 +105,39 @@ def test_the_command_knows_the_axes() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["--cohort", "many"], "'many' is not a list of numbers"), (["--cohort", "10,0"], "must have numbers above 0")],
+    [
+        (["--cohort", "many"], "argument --cohort: 'many' is not a list of numbers such as 10,1e3"),
+        (["--cohort", "10,0"], "argument --cohort: '10,0' must have numbers above 0 and below 1e12"),
+        (["--hosts", "1.5"], "argument --hosts: '1.5' must have whole numbers"),
+        (["--budget", "0"], "argument --budget: '0' is not a number of minutes above 0"),
+        (["--budget", "nan"], "argument --budget: 'nan' is not a number of minutes above 0"),
+        (["--only", "scale_cohort"], "argument --only: invalid choice: 'scale_cohort' (choose from"),
+    ],
 )
 def test_wrong_values_are_refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         command.main(arguments, prog="rayfl scale")
-    assert message in capsys.readouterr().err
+    assert message in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_folder_that_cannot_be_made_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert command.main(["--out", str(tmp_path / "file" / "scale")], prog="rayfl scale") != 0
+    told = capsys.readouterr().err.strip()
+    assert told.endswith("file/scale: Not a directory; name a folder that can be written to")
+    assert "\n" not in told
+
+
+@pytest.mark.takes("a process of its own, which loads rayfl")
+def test_what_a_scenario_refuses_is_the_failure_of_the_measurement() -> None:
+    with pytest.raises(ResourceError, match=r"^phases\.scale\.cohort: 20 clients per round, but there are 5"):
+        cost("scale_clients", ["data.options.clients=5"], 300)
+
+
+def test_a_cohort_above_a_thousand_has_as_many_registered_clients() -> None:
+    for cohort, clients in ((100, 1000), (5000, 5000)):
+        scenario = resolve(load_scenario("scale_cohort", overrides=AXES["cohort"].overrides(cohort)))
+        assert scenario.data.options["clients"] == clients
 
 
 def test_processes_are_found_by_role() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rayfl.errors import ResourceError
+from rayfl.errors import RayflError, ResourceError
 
 SAMPLED = 2
 """Rounds during which memory is sampled; times are those of the rounds after them."""
@@ -101,4 +101,7 @@ def measured(scenario: str, overrides: Sequence[str]) -> Cost:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(measured(sys.argv[1], sys.argv[2:]))))
+    try:
+        print(json.dumps(asdict(measured(sys.argv[1], sys.argv[2:]))))
+    except RayflError as error:
+        sys.exit(" ".join(str(error).split()))

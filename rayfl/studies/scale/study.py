@@ -38,11 +38,17 @@ def _of_data(megabytes: float) -> list[str]:
     return [f"data.options.values={values}", f"model.values={values}"]
 
 
+def _of_cohort(clients: float) -> list[str]:
+    """Beyond the scenario's thousand, there are as many registered clients as train in a round."""
+    registered = [f"data.options.clients={clients:.0f}"] if clients > 1000 else []
+    return [f"phases.scale.cohort={clients:.0f}", *registered]
+
+
 AXES: Mapping[str, Axis] = {
     "clients": Axis(
         "scale_clients", "registered clients", (1e4, 1e5, 1e6), lambda n: [f"data.options.clients={n:.0f}"]
     ),
-    "cohort": Axis("scale_cohort", "clients a round", (10, 100, 1000), lambda n: [f"phases.scale.cohort={n:.0f}"]),
+    "cohort": Axis("scale_cohort", "clients a round", (10, 100, 1000), _of_cohort),
     "hosts": Axis("scale_cohort", "workers", (1, 2), lambda n: [f"resources.hosts={n:.0f}"]),
     "params": Axis("scale_model", "parameters", (1e4, 1e6, 1e7), lambda n: [f"model.params={n:.0f}"]),
     "data": Axis("scale_data", "MB of data", (1, 100, 400), _of_data),

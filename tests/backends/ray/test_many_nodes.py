@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ SUMS = 8
 """The most that the server receives in a round."""
 
 HEAD = loopback(100)
-STORE = {"num_gpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+STORE: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 80 * 2**20, "include_dashboard": False}
 
 
 @pytest.fixture(scope="module")
