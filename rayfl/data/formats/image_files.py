@@ -25,6 +25,7 @@ from PIL import Image, ImageOps
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.formats.parquet import fixed_bytes, fixed_bytes_column, read_table, write_table
+from rayfl.data.formats.scratch import is_on_disk
 from rayfl.data.inputs import Array, taken
 from rayfl.errors import DataError
 from rayfl.files import reading
@@ -194,15 +195,15 @@ def decoded(root: Path, files: Sequence[Path], size: int, cache_dir: Path, name:
 
     All files are decoded the first time, so damaged ones are found early. The name of the cache file contains a digest
     of file names, file sizes, modification times and the image size: `name`-....parquet holds the pixels and the
-    SHA-256 of the files; `name`-...-checked.parquet holds only the SHA-256, if images stay on disk. A damaged cache
-    file is regenerated.
+    SHA-256 of the files; `name`-...-checked.parquet holds only the SHA-256, if images stay on disk, as they always do
+    for data that may be larger than memory (`scratch.is_on_disk`). A damaged cache file is regenerated.
 
     Raises:
         DataError: A file is missing, truncated, corrupt, in an unsupported format, too large, or has grey levels of
             more than 8 bits (named), or the cache folder cannot be written to.
     """
     read = partial(read_square, size=size)
-    in_memory, listing = keep == "memory", _listing(root, files, size)
+    in_memory, listing = keep == "memory" and not is_on_disk(), _listing(root, files, size)
     cached = cache_dir / f"{name}-{listing}{'' if in_memory else '-checked'}.parquet"
     kinds = {"image": pa.binary(size * size * 3), "sha256": pa.binary(32)}
     schema = pa.schema([(key, kind) for key, kind in kinds.items() if in_memory or key != "image"])

@@ -26,6 +26,11 @@ def arrays_in(folder: Path) -> Iterator[None]:
         _FOLDER.reset(token)
 
 
+def is_on_disk() -> bool:
+    """Whether reserved arrays lie in files, since the data may be larger than memory."""
+    return _FOLDER.get() is not None
+
+
 def reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An array for values to come.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import psutil
@@ -30,6 +30,7 @@ from rayfl.data.formats.columns import (
     samples_of,
 )
 from rayfl.data.formats.parquet import ParquetRows, in_words
+from rayfl.data.formats.scratch import is_on_disk, reserved
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 
@@ -125,6 +126,8 @@ def load_parquet_folder(
 
 
 _KINDS = ("x", "y", "owner")
+_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+_BYTES_AT_ONCE = 2**20
 
 
 def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> Dataset:
@@ -144,12 +147,12 @@ def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> 
     digest = digest_of(path)
     with reading(path, "as .npz"), zipfile.ZipFile(path) as packed:
         unpacked = sum(part.file_size for part in packed.infolist())  # nothing else is read
-    if unpacked > (free := psutil.virtual_memory().available):
+    if not is_on_disk() and unpacked > (free := psutil.virtual_memory().available):
         raise DataError(
             f"{path}: unpacks to {unpacked / 2**30:.3g} GiB, but only {free / 2**30:.3g} GiB of memory are free"
         )
     with reading(path, "as .npz"), np.load(path, allow_pickle=False) as arrays:
-        by_name = {name: arrays[name] for name in arrays.files}
+        by_name = {name: _array(arrays, name) for name in arrays.files}
     parts: dict[str, dict[str, np.ndarray]] = {}
     for name, array in by_name.items():
         part, _, kind = name.rpartition("_")
@@ -162,3 +165,23 @@ def load_npz_file(source: Literal["auto", "files", "generated"], path: Path) -> 
                 raise DataError(f"{path}: has no array '{part}_{kind}'; it has {', '.join(by_name)}")
     loaded = {part: tuple(arrays[kind] for kind in _KINDS if kind in arrays) for part, arrays in parts.items()}
     return dataset_of_arrays(f"npz_file {path.name}", loaded, Provenance("files", f"arrays of {path}", (digest,)))
+
+
+def _array(arrays: Any, name: str) -> np.ndarray:
+    """An array of an open `.npz`, read a piece at a time into memory from `reserved`."""
+    member = f"{name}.npy"
+    if member in arrays.zip.namelist():
+        with arrays.zip.open(member) as file:
+            header = _HEADERS.get(np.lib.format.read_magic(file))
+            shape, is_transposed, dtype = header(file) if header else ((), True, np.dtype(object))
+            if not (is_transposed or dtype.hasobject):
+                values = reserved(shape, dtype)
+                content = values.reshape(-1).view(np.uint8) if values.size else np.empty(0, np.uint8)
+                for start in range(0, len(content), _BYTES_AT_ONCE):
+                    piece = content[start : start + _BYTES_AT_ONCE]
+                    if file.readinto(piece) < len(piece):
+                        raise ValueError(f"{member} ends before its last value")
+                file.read(1)  # compares the checksum
+                return values
+    unusual: np.ndarray = arrays[name]
+    return unusual
