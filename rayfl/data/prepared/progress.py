@@ -23,18 +23,15 @@ def changed(folder: Path) -> DataError:
 
 
 class Progress:
-    """The fragments of a folder that are whole."""
+    """The fragments of a folder that are whole, by their place."""
 
     def __init__(self, folder: Path, fragments: dict[str, Fragment]) -> None:
         self._folder, self.fragments = folder, fragments
 
-    def kept(self, place: str) -> Fragment | None:
-        """A fragment that was written before."""
-        return self.fragments.get(place)
-
     def add(self, fragment: Fragment) -> None:
         """Notes a fragment that is whole now."""
         self._append(fragment.model_dump_json())
+        self.fragments[fragment.file] = fragment
 
     def _append(self, line: str) -> None:
         with (self._folder / PROGRESS).open("a", encoding="utf-8") as file:

@@ -6,8 +6,10 @@ A preparation that was killed goes on with the fragments that are whole.
 from __future__ import annotations
 
 import json
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,14 @@ from rayfl.config.data import Data
 from rayfl.config.section import Named
 from rayfl.data.dataset import Samples
 from rayfl.data.formats.scratch import arrays_in
+from rayfl.data.indexed_rows import selected
 from rayfl.data.inputs import Fields, Pieces, Ragged, Rendered, kind_of, named_parts, spaced
 from rayfl.data.partition.split import PARTITIONERS
-from rayfl.data.prepared.arrow_columns import column_of, places_in, written
-from rayfl.data.prepared.manifest import INDEX, MANIFEST, Column, Fragment, Manifest, StoredFile, StoredSet
+from rayfl.data.prepared.arrow_columns import column_of
+from rayfl.data.prepared.manifest import INDEX, MANIFEST, Column, Manifest, StoredFile, StoredSet
 from rayfl.data.prepared.progress import PROGRESS, Progress, changed
 from rayfl.data.prepared.reader import INDEX_COLUMNS
+from rayfl.data.prepared.unwritten import Unwritten, WriteFragments, one_by_one
 from rayfl.data.store import ShardStore, split_store
 from rayfl.errors import DataError
 from rayfl.files import as_json, atomic_write
@@ -32,6 +36,9 @@ from rayfl.files import as_json, atomic_write
 FRAGMENT_BYTES = 2**28
 BLOCK_BYTES = 2**23
 """Of the inputs that are in memory at a time: a record batch."""
+
+UNFINISHED = re.compile(r"\.[\w-]+\.(arrow|npy|json|jsonl)\.[0-9a-f]+|ray\.log")
+"""Names that `atomic_write` gives to files which are not whole yet, and Ray's messages."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +55,24 @@ class PreparedSet:
     rows: np.ndarray | None
     bounds: np.ndarray
 
+    @property
+    def fragments(self) -> int:
+        """Number of fragments."""
+        return len(self.bounds) - 1
+
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """The numbers of some rows in the order to write."""
         return np.arange(start, stop) if self.rows is None else self.rows[start:stop]
 
 
 def prepare(
-    config: Data, seed: int, data_dir: Path, cache_dir: Path, folder: Path, say: Callable[[str], None] = print
+    config: Data,
+    seed: int,
+    data_dir: Path,
+    cache_dir: Path,
+    folder: Path,
+    say: Callable[[str], None] = print,
+    write: WriteFragments = one_by_one,
 ) -> Manifest:
     """Loads data, partitions it, and writes it to a folder.
 
@@ -67,6 +85,7 @@ def prepare(
         cache_dir: See `build_store`.
         folder: A folder that is new, empty, or left by an interrupted preparation of the same data.
         say: Is told of every fragment.
+        write: Writes the fragments, in this process or elsewhere.
 
     Returns:
         The manifest.
@@ -79,8 +98,7 @@ def prepare(
     _check_folder(folder)
     chosen = config.model_copy(update={"test_share": None, "validation_share": None, "server_share": None})
     folder.mkdir(parents=True, exist_ok=True)
-    for unfinished in (*folder.glob(".*.arrow.*"), *folder.glob(".*-labels.npy.*")):
-        unfinished.unlink()
+    _remove_unfinished(folder)
     with arrays_in(folder):
         store = split_store(chosen, seed, data_dir, cache_dir, every_client=True)
     before = _stamps(store)
@@ -93,13 +111,25 @@ def prepare(
     plan = {"facts": facts, "bounds": {name: one.bounds.tolist() for name, one in sets.items()}}
     progress = Progress.of(folder, plan, str(store.provenance.digest))
     _check_room(folder, sets, columns, progress)
-    done: dict[str, StoredSet] = {}
-    for name, one in sets.items():
-        fragments = [
-            progress.kept(place) or _write_fragment(folder, place, one, columns, number, progress, say)
-            for number, place in enumerate(f"{name}-{number:05}.arrow" for number in range(len(one.bounds) - 1))
-        ]
-        done[name] = StoredSet(labels=_write_labels(folder, name, one), fragments=tuple(fragments))
+    places = {
+        name: [f"{name}-{number:05}.arrow" for number in range(len(one.bounds) - 1)] for name, one in sets.items()
+    }
+    missing = (
+        _unwritten(one, number, place, columns)
+        for name, one in sets.items()
+        for number, place in enumerate(places[name])
+        if place not in progress.fragments
+    )
+    with closing(write(folder, missing)) as whole:
+        for fragment in whole:
+            progress.add(fragment)
+            say(f"wrote {folder / fragment.file}, {fragment.bytes / 2**20:,.1f} MiB")
+    done = {
+        name: StoredSet(
+            labels=_write_labels(folder, name, one), fragments=tuple(map(progress.fragments.__getitem__, places[name]))
+        )
+        for name, one in sets.items()
+    }
     if _stamps(store) != before:
         raise changed(folder)
     index = _write_index(folder, store, sets["train"].bounds)
@@ -108,14 +138,22 @@ def prepare(
             facts | {"index": index.model_dump(), "sets": {name: one.model_dump() for name, one in done.items()}}
         )
     )
+    _remove_unfinished(folder)
     with atomic_write(folder / MANIFEST) as temporary:
         temporary.write_text(as_json(manifest.model_dump(mode="json")), encoding="utf-8")
     (folder / PROGRESS).unlink()
     return manifest
 
 
+def _remove_unfinished(folder: Path) -> None:
+    """Removes what processes left that were killed while they wrote."""
+    for unfinished in folder.iterdir():
+        if UNFINISHED.fullmatch(unfinished.name):
+            unfinished.unlink()
+
+
 def _check_folder(folder: Path) -> None:
-    if (folder / MANIFEST).exists():
+    if (folder / MANIFEST).exists() and not (folder / PROGRESS).exists():
         raise DataError(f"{folder}: already holds prepared data; name another folder, or remove this one")
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder}: is not a folder; name another")
@@ -203,30 +241,10 @@ def _check_room(folder: Path, sets: Mapping[str, PreparedSet], columns: Sequence
         )
 
 
-def _write_fragment(
-    folder: Path,
-    place: str,
-    one: PreparedSet,
-    columns: Sequence[Column],
-    number: int,
-    progress: Progress,
-    say: Callable[[str], None],
-) -> Fragment:
+def _unwritten(one: PreparedSet, number: int, place: str, columns: Sequence[Column]) -> Unwritten:
+    rows = one.numbers(*one.bounds[number : number + 2].tolist())
     at_once = max(1, int(BLOCK_BYTES / _row_bytes(one.samples)))
-    with atomic_write(folder / place) as temporary:
-        written(temporary, columns, _blocks(one, number, at_once))
-        stored = StoredFile.of(temporary, place)
-        fragment = Fragment(**stored.model_dump(), blocks=places_in(temporary, columns))
-    progress.add(fragment)
-    say(f"wrote {folder / place}, {fragment.bytes / 2**20:,.1f} MiB")
-    return fragment
-
-
-def _blocks(one: PreparedSet, fragment: int, at_once: int) -> Iterator[list[Any]]:
-    first, last = one.bounds[fragment : fragment + 2].tolist()
-    for start in range(first, last, at_once):
-        rows = one.numbers(start, min(last, start + at_once))
-        yield [part[rows] for part in named_parts(one.samples.x).values()]
+    return Unwritten(place, selected(one.samples.x, rows), columns, at_once)
 
 
 def _write_labels(folder: Path, name: str, one: PreparedSet) -> StoredFile:
