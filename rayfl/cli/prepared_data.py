@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_data_dir, command_parser
@@ -19,6 +19,7 @@ examples:
   {prog} parquet_folder prepared/mine data.options.path=mine data.options.inputs=x data.options.label=y \\
       data.options.owner=site
   {prog} my.sources:readings prepared/readings data.clients=1000 data.partition.name=dirichlet data.partition.beta=0.5
+  {prog} image_folder /shared/scans data.options.path=/shared/images data.options.size=224 --address auto
 
 a preparation that was interrupted goes on when the same command runs again
 """
@@ -50,16 +51,26 @@ def prepare_parser(prog: str) -> argparse.ArgumentParser:
         "overrides", nargs="*", default=[], metavar="data.key=value", help="set a value of [data]; may be repeated"
     )
     add_data_dir(parser)
+    parser.add_argument(
+        "--address",
+        help="address of a Ray cluster whose nodes write the fragments, or auto for the one that this machine belongs "
+        "to (default: this process writes them)",
+    )
     return parser
 
 
 def _prepare(options: argparse.Namespace) -> int:
     from rayfl.data.files import cache_folder, data_folder
+    from rayfl.data.prepared.unwritten import WriteFragments, one_by_one
     from rayfl.data.prepared.writer import prepare
 
-    scenario = _scenario(options.source, options.overrides)
+    scenario, write = _scenario(options.source, options.overrides), cast("WriteFragments", one_by_one)
     data_dir = data_folder(options.data_dir).absolute()
-    manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder)
+    if options.address:
+        from rayfl.backends.ray.fragments import OnCluster
+
+        write = OnCluster(scenario, data_dir, options.address)
+    manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder, write=write)
     sizes = ", ".join(f"{one.rows:,} in {name}" for name, one in manifest.sets.items())
     print(f"prepared {manifest.name} in {options.folder}: {manifest.clients:,} clients, samples: {sizes}")
     print(f'write: data = {{ name = "prepared", options = {{ path = "{options.folder}" }} }}')

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,16 +54,27 @@ class Returned(NamedTuple):
 
 
 def run_tasks(
-    function: Callable[..., Any], tasks: Sequence[RayTask], address: str | None, writes: Path, reads: Path
+    function: Callable[..., Any],
+    tasks: Iterable[RayTask],
+    address: str | None,
+    writes: Path,
+    reads: Path,
+    at_once: int | None = None,
+    names_writes: str = "--out",
+    gently: bool = True,
 ) -> Generator[Returned | None, None, None]:
     """Calls `function` for every task, in order; closing the generator interrupts running calls.
 
     Args:
         function: The function to call.
-        tasks: The arguments and resources of each call.
+        tasks: The arguments and resources of each call; a task is taken when it is handed to Ray.
         address: The cluster's address (see `attached`).
         writes: A folder to which the calls write; every node must be able to. Ray's own messages go to a file there.
         reads: A folder that the calls read; if it exists, every node must be able to read it.
+        at_once: How many calls Ray knows of at a time, whether they run or wait for room; by default all.
+        names_writes: The argument by which a user names `writes`, for messages.
+        gently: Whether closing the generator interrupts running calls, so that they can end well, before it kills
+            their processes. An interrupted process goes on with other tasks, even if it had imported half a library.
 
     Yields:
         Each result as soon as it is known, and None about every second without one.
@@ -72,36 +84,40 @@ def run_tasks(
     """
     log = RayLog(writes / NAME)
     with attached(address, workers_print=False), ray_text_in(log):
-        checked: list[Resources] = []
-        for resources in (task.resources for task in tasks):
-            if resources not in checked:
-                check_ever_fits(resources)
-                checked.append(resources)
         if sum(node["Alive"] for node in ray.nodes()) > 1:
-            _check_seen_by_all(writes, reads)
-        under_way = {
-            _remote(task.resources).remote(function, *task.arguments): number for number, task in enumerate(tasks)
-        }
+            _check_seen_by_all(writes, reads, names_writes)
+        waiting = enumerate(tasks)
+        checked, under_way = list[Resources](), dict[Any, int]()
         try:
-            while under_way:
+            while True:
+                taken = list(islice(waiting, None if at_once is None else at_once - len(under_way)))
+                for resources in (task.resources for _, task in taken):
+                    if resources not in checked:
+                        check_ever_fits(resources)
+                        checked.append(resources)
+                under_way |= {
+                    _remote(task.resources).remote(function, *task.arguments): number for number, task in taken
+                }
+                if not under_way:
+                    return
                 done, _ = ray.wait(list(under_way), num_returns=1, timeout=TICK_S)
                 if not done:
                     yield None
                 for ref in done:
                     yield Returned(under_way.pop(ref), _value(ref, log))
         finally:
-            _end(list(under_way))
+            _end(list(under_way), gently)
 
 
-def _end(tasks: Sequence[Any]) -> None:
+def _end(tasks: Sequence[Any], gently: bool) -> None:
     """Interrupts tasks as Ctrl-C would, so that runs write a checkpoint; kills those still running afterwards.
 
     A second Ctrl-C kills them at once.
     """
     try:
-        for ref in tasks:
+        for ref in tasks if gently else ():
             ray.cancel(ref)
-        if tasks:
+        if tasks and gently:
             ray.wait(list(tasks), num_returns=len(tasks), timeout=ENDS_WITHIN_S)
     finally:
         for ref in tasks:
@@ -162,13 +178,13 @@ def nodes_that_miss(path: Path, access: int = os.R_OK) -> list[str]:
     return [answer.address for answer in ask_every_node(_accessible, path, access) if not answer.value]
 
 
-def _check_seen_by_all(writes: Path, reads: Path) -> None:
+def _check_seen_by_all(writes: Path, reads: Path, names_writes: str) -> None:
     with tempfile.TemporaryDirectory(dir=writes, prefix=".seen-by-all-") as probe:
         missing = nodes_that_miss(Path(probe), os.W_OK)
     if missing:
         raise ResourceError(
-            f"{_nodes(missing)} cannot write to this machine's '{writes}', where all runs write their records: name a "
-            "folder on shared storage with --out"
+            f"{_nodes(missing)} cannot write to this machine's '{writes}', where all write their results: name a "
+            f"folder on shared storage with {names_writes}"
         )
     missing = nodes_that_miss(reads) if reads.exists() else []
     if missing:
