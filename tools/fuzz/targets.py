@@ -14,6 +14,9 @@ from rayfl.config.loader import load_scenario
 from rayfl.config.overrides import parse_override
 from rayfl.data.dataset import Dataset
 from rayfl.data.inputs import named_parts
+from rayfl.data.prepared import fragments
+from rayfl.data.prepared import reader as prepared_data
+from rayfl.data.prepared.manifest import MANIFEST, StoredFile
 from rayfl.data.sources import (
     chest_xray,
     cifar,
@@ -156,6 +159,27 @@ def _arrow(folder: Path) -> None:
         _all_of(arrow_file.load_arrow_file("files", 0, path, "vector", label, "owner", "part"))
 
 
+def _prepared(folder: Path) -> None:
+    for cached in (fragments._stored_rows, fragments._manifest, fragments.mapped_labels):
+        cached.cache_clear()  # the folder had other content before
+    _all_of(prepared_data.load_prepared("files", folder / "it"))
+    prepared_data.verify(folder / "it")
+
+
+def _prepared_signed_again(folder: Path) -> None:
+    """As if whoever damaged a file had also written the digests of what it has now."""
+    whole = folder / "it"
+    with suppress(ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        manifest = json.loads((whole / MANIFEST).read_text())
+        files = [part for one in manifest["sets"].values() for part in (one["labels"], *one["fragments"])]
+        for one in (manifest["index"], *files):
+            file = whole / str(one["file"])
+            if file in whole.iterdir() and file.stat().st_size:
+                one |= StoredFile.of(file, file.name).model_dump()
+        (whole / MANIFEST).write_text(json.dumps(manifest))
+    _prepared(folder)
+
+
 def _images(folder: Path) -> None:
     _all_of(image_folder.load_image_folder("files", folder / "cache", 0, folder / "images", 8))
 
@@ -211,6 +235,9 @@ TARGETS: Mapping[str, Target] = {
     ),
     "parquet folder": Target(valid_data.parquet_folder, _columns, also_named=["parquet_folder people"]),
     "arrow file": Target(valid_data.arrow_file, _arrow),
+    "prepared data": Target(valid_data.prepared, _prepared, also_named=["valid_data:people"]),
+    "prepared, signed": Target(valid_data.prepared, _prepared_signed_again, also_named=["valid_data:people"]),
+    "preparation": Target(lambda root: valid_data.prepared(root, 3), valid_data.prepared),
     "npz": Target(valid_data.npz, _npz),
     "hugging face": Target(
         valid_data.hugging_face,

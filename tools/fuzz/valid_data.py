@@ -6,14 +6,18 @@ import gzip
 import io
 import json
 import pickle
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
+from rayfl.config.data import Data
+from rayfl.data.prepared import writer
 from rayfl.data.sources.pacs import CLASSES as PACS_CLASSES
 
 _RNG = np.random.default_rng(0)
@@ -187,6 +191,31 @@ def arrow_file(folder: Path) -> None:
     with pa.ipc.new_file(written, whole.schema) as writer:
         writer.write_table(whole, max_chunksize=10)
     _put(folder / "people.arrow", written.getvalue())
+
+
+def people() -> dict[str, Any]:
+    """A source of inputs by name, of which one differs in length, with the owners of the training samples."""
+    inputs = {"a": np.arange(60, dtype=np.float32).reshape(20, 3), "b": [np.arange(1 + row % 3) for row in range(20)]}
+    labels = np.arange(20) % 2
+    return {"train": (inputs, labels, np.array(["a", "b", "b", "c"] * 5)), "test": (inputs, labels)}
+
+
+def prepared(folder: Path, fragments: int | None = None) -> None:
+    """Prepared data of several fragments and record batches, in the folder `it`; left off after some fragments."""
+    told: list[str] = []
+
+    def say(line: str) -> None:
+        told.append(line)
+        if len(told) == fragments:
+            raise KeyboardInterrupt
+
+    config = Data.model_validate({"name": f"{__name__}:people"})
+    with (
+        patch.object(writer, "FRAGMENT_BYTES", 150),
+        patch.object(writer, "BLOCK_BYTES", 100),
+        suppress(KeyboardInterrupt),
+    ):
+        writer.prepare(config, 0, Path(), Path(), folder / "it", say)
 
 
 def npz(folder: Path) -> None:

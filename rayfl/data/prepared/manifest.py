@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -31,7 +32,7 @@ CHUNK_BYTES = 2**22
 
 _HEX = 64
 
-Count = Annotated[int, Field(ge=0)]
+Count = Annotated[int, Field(ge=0, le=2**62)]
 
 
 class _Record(BaseModel):
@@ -117,6 +118,21 @@ class Fragment(StoredFile):
         """Number of rows."""
         return sum(block[0] for block in self.blocks)
 
+    def check_places(self, columns: Sequence[Column]) -> None:
+        """Checks that the values of every block lie in the file, as far as the manifest says.
+
+        Raises:
+            ValueError: They do not.
+        """
+        sizes = [size for column in columns for size in ((8, 0) if column.ragged else (column.item_bytes,))]
+        more = [extra for column in columns for extra in ((8, 0) if column.ragged else (0,))]
+        for rows, *starts in self.blocks:
+            if len(starts) != len(sizes):
+                raise ValueError(f"{self.file}: its blocks lack columns")
+            places = zip(starts, sizes, more, strict=True)
+            if any(start + rows * size + extra > self.bytes for start, size, extra in places):
+                raise ValueError(f"{self.file}: the manifest names values outside it")
+
 
 class Column(_Record):
     """An input.
@@ -136,7 +152,7 @@ class Column(_Record):
     @property
     def item_bytes(self) -> int:
         """Bytes of a row, or of one piece of a row along its first dimension."""
-        return int(np.prod(self.shape, dtype=np.int64)) * np.dtype(self.dtype).itemsize
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 class StoredSet(_Record):
@@ -199,12 +215,11 @@ class Manifest(_Record):
     def _is_whole(self) -> Manifest:
         if not {"train", "test"} <= set(self.sets):
             raise ValueError("it has no set 'train' or 'test'")
+        _ = self.made_by  # raises if it is no partition
         if not self.by_name and [column.name for column in self.columns] != [""]:
             raise ValueError("a single input has a name")
-        numbers = 1 + sum(1 + column.ragged for column in self.columns)
         for fragment in (fragment for one in self.sets.values() for fragment in one.fragments):
-            if any(len(block) != numbers for block in fragment.blocks):
-                raise ValueError(f"{fragment.file}: its blocks lack columns")
+            fragment.check_places(self.columns)
         return self
 
     @property

@@ -43,14 +43,16 @@ class Progress:
     def of(folder: Path, plan: Mapping[str, Any], digest: str) -> Progress:
         """Begins, or goes on where an interrupted preparation of the same data stopped."""
         file, progress = folder / PROGRESS, Progress(folder, {})
-        lines = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []  # the last may be cut short
+        with reading(file, "as the notes of a preparation"):
+            text = file.read_text(encoding="utf-8") if file.exists() else ""
+            lines = text.split("\n")[:-1]  # the last may be cut short
+            begun = json.loads(lines[0]) if lines else plan
+            whole, begun_with = [*map(Fragment.model_validate_json, lines[1:])], begun["facts"]["digest"]
         if not lines:
             file.unlink(missing_ok=True)
             progress._append(json.dumps(plan))
             return progress
-        with reading(file, "as the notes of a preparation"):
-            begun, *whole = json.loads(lines[0]), *map(Fragment.model_validate_json, lines[1:])
-        if begun["facts"]["digest"] != digest:
+        if begun_with != digest:
             raise changed(folder)
         if begun != json.loads(json.dumps(plan)):
             raise DataError(f"{folder}: was begun with other options; give the same, or remove the folder")

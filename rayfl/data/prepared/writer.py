@@ -31,7 +31,7 @@ from rayfl.data.prepared.reader import INDEX_COLUMNS
 from rayfl.data.prepared.unwritten import Unwritten, WriteFragments, one_by_one
 from rayfl.data.store import ShardStore, split_store
 from rayfl.errors import DataError
-from rayfl.files import as_json, atomic_write
+from rayfl.files import as_json, atomic_write, reading
 
 FRAGMENT_BYTES = 2**28
 BLOCK_BYTES = 2**23
@@ -133,11 +133,9 @@ def prepare(
     if _stamps(store) != before:
         raise changed(folder)
     index = _write_index(folder, store, sets["train"].bounds)
-    manifest = Manifest.model_validate_json(
-        json.dumps(
-            facts | {"index": index.model_dump(), "sets": {name: one.model_dump() for name, one in done.items()}}
-        )
-    )
+    content = facts | {"index": index.model_dump(), "sets": {name: one.model_dump() for name, one in done.items()}}
+    with reading(folder / PROGRESS, "as the notes of a preparation"):  # which describe fragments that were kept
+        manifest = Manifest.model_validate_json(json.dumps(content))
     _remove_unfinished(folder)
     with atomic_write(folder / MANIFEST) as temporary:
         temporary.write_text(as_json(manifest.model_dump(mode="json")), encoding="utf-8")
