@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import ray
 from pydantic import PrivateAttr
+from ray import cloudpickle
 from ray.exceptions import RayActorError
 from ray.util import list_named_actors
 from rich.console import Console
 
+from rayfl.backends.ray.placement import release_groups_of_before
 from rayfl.backends.ray.user_code import install_main_objects
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.execution import HostRange
@@ -27,8 +29,9 @@ from rayfl.errors import RayflError
 from rayfl.interruption import StopRequest
 from rayfl.passwords import without_passwords
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
-from rayfl.runs.status import UNDER_WAY, Status, read_status, readable_status
+from rayfl.runs.status import LOST, UNDER_WAY, Status, read_status, readable_status
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,6 +44,12 @@ FAREWELL_S = 3.0
 
 NAMESPACE = "rayfl"
 """Ray's namespace of submitted runs."""
+
+PIECE_BYTES = 64 * 2**10
+"""Ray sends smaller arguments along with a call, instead of a reference to an object that its caller owns."""
+
+MOST_PIECES = 128
+"""So many of them at most."""
 
 
 @dataclass(frozen=True)
@@ -63,23 +72,38 @@ class Submission:
     priority: int = 0
     submitted: float = 0.0
 
+    def packed(self) -> list[bytes]:
+        """In pieces that Ray keeps with the actor: larger ones would be lost with the program that submits the run."""
+        whole = cloudpickle.dumps(self)
+        return [whole[first : first + PIECE_BYTES] for first in range(0, len(whole), PIECE_BYTES)]
+
 
 class RunActor:
     """Executes a run in a thread, and ends its process when the run has ended.
 
-    It owns the run's actors, data and placement groups, so that none of them outlives it, however it ends.
+    If the process dies, Ray starts it again, and it continues the run after its last checkpoint. It owns the run's
+    actors, data and placement groups, so that none of them outlives it, however it ends.
+
+    Args:
+        packed: The submission; see `Submission.packed`.
     """
 
-    def __init__(self, submission: Submission) -> None:
+    def __init__(self, *packed: bytes) -> None:
+        submission: Submission = cloudpickle.loads(b"".join(packed))
         make_importable(submission.scenario.module_folders)
         install_main_objects(submission.main_objects)
         self._submission = submission
         self._request, self._ended = StopRequest("handle.stop()"), threading.Event()
         self._watch, self._followed = _Watch(), -math.inf
-        self._thread = threading.Thread(target=self._run, args=[ray.get_runtime_context().current_actor], daemon=True)
+        context = ray.get_runtime_context()
+        self._thread = threading.Thread(target=self._run, args=[context.current_actor], daemon=True)
+        self._is_restarted = context.was_current_actor_reconstructed
+        if self._is_restarted:
+            self.start()
 
     def start(self) -> None:
-        self._thread.start()
+        if self._thread.ident is None:  # Ray repeats a call whose answer was lost
+            self._thread.start()
 
     def folder(self) -> Path:
         return self._submission.folder
@@ -89,6 +113,8 @@ class RunActor:
 
     def status(self) -> dict[str, Any] | None:
         status = read_status(self._submission.folder)
+        if status and status["status"] == LOST:  # that of the process before
+            return None
         return status | self._watch.last if status and status["status"] in UNDER_WAY else status
 
     def waits(self) -> tuple[float, float, str] | None:
@@ -140,8 +166,13 @@ class RunActor:
         from rayfl.runs.run_lock import HeldError
 
         submission, folder = self._submission, self._submission.folder
+        begun = self._is_restarted and (folder / SCENARIO_FILE).is_file()
         try:
-            options = replace(submission.options, folder=folder, callbacks=[*submission.options.callbacks, self._watch])
+            if self._is_restarted:
+                console.print("warning: the process of the run died, and was restarted")
+                release_groups_of_before()
+            options = replace(submission.options, callbacks=[*submission.options.callbacks, self._watch])
+            options = options.begun_in(folder, begun)
             launch = Launch(options, request=self._request, ahead=self._ahead)
             launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it

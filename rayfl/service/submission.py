@@ -16,6 +16,7 @@ from rich.text import Text
 
 from rayfl.backends.ray.capacity import check_ever_fits
 from rayfl.backends.ray.connection import check_dashboard, connected
+from rayfl.backends.ray.placement import resources_of
 from rayfl.backends.ray.private import started_cluster
 from rayfl.backends.ray.user_code import pack_main_objects
 from rayfl.callbacks.callback import Callback, Given
@@ -32,7 +33,7 @@ from rayfl.runs.options import OUT, RunOptions
 from rayfl.runs.resolution import resolve
 from rayfl.runs.session import ScenarioLike
 from rayfl.service.handle import Handle
-from rayfl.service.run_actor import NAMESPACE, RunActor, Submission
+from rayfl.service.run_actor import MOST_PIECES, NAMESPACE, RunActor, Submission
 
 CALLS_AT_ONCE = 64
 """Some handles may wait for a run while others request its metrics."""
@@ -61,8 +62,9 @@ def submit(
 ) -> Handle:
     """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
 
-    If the cluster is busy, the run waits for resources and reports that in `Handle.status`. Its output goes to run.log
-    in its folder.
+    If its own process dies, Ray starts it again up to `resources.restarts` times, and it continues after the last
+    checkpoint; not if its callbacks and own code take more than 8 MiB. If the cluster is busy, the run waits for
+    resources and reports that in `Handle.status`. Its output goes to run.log in its folder.
 
     Args:
         scenario: As for `rayfl.run`.
@@ -134,14 +136,16 @@ def submit_with(
         check_holds_no_run(own)
     name = name or own.name
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
+    remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
+    packed = Submission(resolved, own, remote_options, main_objects, priority, time.time()).packed()
+    restarts = resources_of(resolved).restarts if len(packed) <= MOST_PIECES else 0
     detached: Any = ray.remote(RunActor).options(
         name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
-        scheduling_strategy=here,
+        scheduling_strategy=here, max_restarts=restarts, max_task_retries=-1 if restarts else 0,
     )  # fmt: skip
     try:
-        starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
-        remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
-        actor = detached.remote(Submission(resolved, own, remote_options, main_objects, priority, time.time()))
+        actor = detached.remote(*packed)
     except ValueError:
         if options.folder is None:
             own.rmdir()

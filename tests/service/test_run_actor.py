@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import pickle
+import platform
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import ray
+from ray import cloudpickle
 
 import rayfl.runs.launch
 from rayfl.callbacks.callback import Callback, RunSoFar
@@ -17,6 +19,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
 from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import HeldError
+from rayfl.runs.status import read_status
 from rayfl.service.run_actor import LOG, RunActor, Submission
 from tests.callbacks.scene import PLAIN, run, tables
 
@@ -25,14 +28,17 @@ from tests.callbacks.scene import PLAIN, run, tables
 def killed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The actors that were killed; there is no cluster."""
     actors: list[Any] = []
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None))
+    monkeypatch.setattr(
+        ray, "get_runtime_context", lambda: SimpleNamespace(current_actor=None, was_current_actor_reconstructed=False)
+    )
     monkeypatch.setattr(ray, "kill", actors.append)
     return actors
 
 
 def actor_of(folder: Path, **options: Any) -> RunActor:
     given = RunOptions(data_dir=folder, starts=folder, **options)
-    return RunActor(Submission(Scenario.from_tables(tables(phases=[PLAIN])), folder, given, pickle.dumps({})))
+    submission = Submission(Scenario.from_tables(tables(phases=[PLAIN])), folder, given, pickle.dumps({}))
+    return RunActor(*submission.packed())
 
 
 def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, killed: list[Any]) -> str:
@@ -87,8 +93,8 @@ class Reporting(Silent):
 def test_a_request_ends_a_run_after_the_current_round_whether_rounds_settle_or_not(
     kind: type[Silent], tmp_path: Path, killed: list[Any]
 ) -> None:
-    callback = kind()
-    actor = actor_of(tmp_path / "run", backend="inline", callbacks=[callback])
+    actor = actor_of(tmp_path / "run", backend="inline", callbacks=[kind()])
+    callback: Any = actor._submission.options.callbacks[0]
     callback._ask = actor.stop
     actor._run(None)
     assert "stopped after round 2 by handle.stop(): asked to stop" in (tmp_path / "run" / LOG).read_text()
@@ -107,6 +113,28 @@ def test_a_request_before_the_first_round_ends_the_run_after_it(tmp_path: Path, 
     status = actor.status()
     assert status is not None
     assert (status["status"], status["stopped"]["round"]) == ("finished", 1)
+
+
+def test_a_large_submission_is_sent_in_pieces_that_ray_keeps_and_arrives_whole(
+    tmp_path: Path, killed: list[Any]
+) -> None:
+    scenario, content = Scenario.from_tables(tables(phases=[PLAIN])), bytes(range(256)) * 2**10
+    packed = Submission(scenario, tmp_path, RunOptions(), content, 3, 5.0).packed()
+    assert len(packed) >= 4
+    assert max(map(len, packed)) < 100 * 1024, "Ray's limit on arguments that go along with a call"
+    assert cloudpickle.loads(b"".join(packed)).main_objects == content
+
+
+def test_a_restarted_process_prepares_a_run_whose_status_is_that_of_the_process_before(
+    tmp_path: Path, killed: list[Any]
+) -> None:
+    process = {"host": platform.node(), "pid": 2**22 + 1, "began": 0.0}
+    status = {"status": "running", "reason": None, "process": process}
+    (tmp_path / "status.json").write_text(json.dumps(status))
+    recorded = read_status(tmp_path)
+    assert recorded is not None
+    assert recorded["status"] == "lost"
+    assert actor_of(tmp_path).status() is None
 
 
 class Others:
@@ -129,7 +157,7 @@ def test_waiting_runs_take_turns_by_priority_and_then_first_come(
     scenario = Scenario.from_tables(tables(phases=[PLAIN]))
     options = RunOptions(data_dir=tmp_path, starts=tmp_path)
     actors = [
-        RunActor(Submission(scenario, tmp_path / name, options, pickle.dumps({}), priority, submitted))
+        RunActor(*Submission(scenario, tmp_path / name, options, pickle.dumps({}), priority, submitted).packed())
         for name, priority, submitted in (("late", 0, 30.0), ("urgent", 5, 40.0), ("early", 0, 10.0), ("runs", 9, 5.0))
     ]
     for name, status in (("late", "waiting"), ("urgent", "waiting"), ("early", "waiting"), ("runs", "running")):
@@ -146,7 +174,8 @@ def test_a_run_with_a_range_of_workers_waits_in_ray_and_has_no_turn(
 ) -> None:
     scenario = Scenario.from_tables(tables(phases=[PLAIN], resources={"hosts": {"max": 4}}))
     (tmp_path / "status.json").write_text(json.dumps({"status": "waiting"}))
-    actor = RunActor(Submission(scenario, tmp_path, RunOptions(data_dir=tmp_path, starts=tmp_path), pickle.dumps({})))
+    options = RunOptions(data_dir=tmp_path, starts=tmp_path)
+    actor = RunActor(*Submission(scenario, tmp_path, options, pickle.dumps({})).packed())
     assert actor.waits() is None
     Others(monkeypatch, {"other": (-9, 0.0, "")})
     assert actor._ahead() == 0

@@ -207,10 +207,11 @@ def test_a_run_that_fails_says_why_and_leaves_nothing_on_the_cluster(cluster: st
     until(nothing_left)
 
 
-def test_a_run_whose_process_is_killed_leaves_nothing_on_the_cluster_and_is_resumed_from_its_folder(
+def test_a_run_without_restarts_whose_process_is_killed_leaves_nothing_and_is_resumed_from_its_folder(
     cluster: str, tmp_path: Path
 ) -> None:
-    handle = submit(tmp_path, scene={"phases": [LONG], "checkpoint": {"rounds": 1}}, callbacks=[TellsPid])
+    scene = {"phases": [LONG], "checkpoint": {"rounds": 1}, "resources": ONE_HOST | {"restarts": 0}}
+    handle = submit(tmp_path, scene=scene, callbacks=[TellsPid])
     until(lambda: list(handle.folder.glob("checkpoints/round-*.json")))
     os.kill(int((handle.folder / "pid").read_text()), signal.SIGKILL)
     with pytest.raises(ResourceError, match=r"its process was killed or .*; continue with `rayfl resume /"):
@@ -259,3 +260,42 @@ class TellsPid(rayfl.Callback):
 
     def on_start(self, run: rayfl.RunSoFar) -> None:
         (run.folder / "pid").write_text(str(os.getpid()))
+
+
+class Large(rayfl.Callback):
+    """Too large for Ray to send along with a call, so that it would be lost with the program that made it."""
+
+    content: bytes
+
+
+def test_a_run_whose_process_is_killed_after_its_program_has_ended_continues_after_its_checkpoint(
+    cluster: str, tmp_path: Path
+) -> None:
+    program = f"""
+import rayfl
+from rich.console import Console
+from tests.callbacks.scene import tables
+from tests.service.test_submission import Large, LONG, ONE_HOST
+scene = tables(phases=[LONG], resources=ONE_HOST, checkpoint={{"rounds": 5}})
+large = Large(name="large", content=bytes(10**6))
+rayfl.submit(scene, callbacks=[large], name="killed", address={cluster!r}, out={str(tmp_path)!r},
+             console=Console(quiet=True))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    handle = rayfl.attach("killed")
+    until(lambda: any(handle.folder.glob("checkpoints/round-*.json")))
+    process = handle.status()["process"]["pid"]
+    os.kill(process, signal.SIGKILL)
+    until(lambda: handle.status()["status"] == "running" and handle.status()["process"]["pid"] != process)
+    until(lambda: handle.status()["committed_rounds"] >= 20)
+    handle.stop()
+    result = handle.result()
+    log = (handle.folder / "run.log").read_text()
+    assert "the process of the run died, and was restarted" in log
+    (after,) = re.findall(r"the run continues after round (\d+)", log)
+    assert int(after) >= 5
+    rounds = handle.status()["stopped"]["round"]
+    assert result.metrics["round"].to_pylist() == list(range(1, rounds + 1))
+    assert same(model_of(result), model_of(run(tmp_path / "inline", phases=[{**LONG, "rounds": rounds}])))
+    until(nothing_left)

@@ -17,6 +17,7 @@ from ray.exceptions import GetTimeoutError
 from ray.util import get_current_placement_group, placement_group_table
 from ray.util.placement_group import (
     PlacementGroup,
+    get_placement_group,
     placement_group,
     remove_placement_group,
 )
@@ -175,6 +176,14 @@ def reserved(resources: Resources, most: int, waiting: Callable[[str], None] | N
 def _names_begin_with() -> str:
     """The beginning of the names of all groups that this program, or this actor, has requested."""
     return f"rayfl-{ray.get_runtime_context().get_actor_id() or 'driver'}-"
+
+
+def release_groups_of_before() -> None:
+    """Gives back what this actor had reserved before Ray restarted it, which Ray keeps for it."""
+    begin = _names_begin_with()
+    for group in placement_group_table().values():
+        if group["name"].startswith(begin) and group["state"] != "REMOVED":
+            remove_placement_group(get_placement_group(group["name"]))
 
 
 def _fill(reservation: Reservation, resources: Resources, most: int, waiting: Callable[[str], None] | None) -> None:
