@@ -254,8 +254,9 @@ class Resources(Section):
             is.
         restarts: How many times in a row, without a completed round in between, the run continues after a worker
             process, the server or the scheduler died or stopped responding. Worker processes without client state
-            restart and repeat their client updates; in all other cases every process restarts from the last checkpoint
-            and repeats the rounds since. The bits stay the same. With `secure` noise, which a repetition would draw
+            restart and repeat their client updates; in all other cases the run continues from the last checkpoint and
+            repeats the rounds since, and only if server or scheduler died, every process restarts. The bits stay the
+            same. With `secure` noise, which a repetition would draw
             again, the run ends instead, and `rayfl resume` continues it. Default: 3.
         watchdog_s: Seconds without an answer, or a batch made, after which the outstanding client updates are reported.
             Default: 60.

@@ -226,12 +226,12 @@ class HostRestarted:
 
 
 @dataclass(frozen=True)
-class HostsAdded:
-    """The cluster has room for more worker processes, and the run continues with them.
+class HostsChanged:
+    """The run continues with more worker processes, since there is room for them, or with fewer than before.
 
     Attributes:
         phase: Name of the phase.
-        round: Number of the round after which they were added, in the whole scenario.
+        round: Number of the round after which their number changed, in the whole scenario.
         before: Number of workers before.
         hosts: Number of workers now.
     """
@@ -252,7 +252,7 @@ Event = (
     | SnapshotFailed
     | Recovering
     | HostRestarted
-    | HostsAdded
+    | HostsChanged
 )
 """All events that the scheduler reports while a scenario runs."""
 

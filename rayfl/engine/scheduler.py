@@ -11,7 +11,7 @@ from typing import Any
 
 from rayfl.engine.assignment import most_homes
 from rayfl.engine.backend import Backend, Call, Ref, Worker
-from rayfl.engine.events import BudgetSpent, Event, HostsAdded, RoundSettled, SnapshotTaken
+from rayfl.engine.events import BudgetSpent, Event, HostsChanged, RoundSettled, SnapshotTaken, Waiting
 from rayfl.engine.pending_evaluations import PendingEvaluations
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
@@ -30,7 +30,7 @@ from rayfl.engine.schedules.schedule import (
 from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
 from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.watchdog import Watchdog
-from rayfl.errors import ResourceError
+from rayfl.errors import LostError, ResourceError
 from rayfl.privacy.release_ledger import Charges
 
 
@@ -56,7 +56,8 @@ class Scheduler:
     def __init__(self, run: RunPlan, backend: Backend) -> None:
         self._scenario, self._plans, self._backend = run.scenario, run.own_phases(), backend
         most = most_homes(run.scenario.numerics.clients_at_once)
-        if len(backend.hosts) > most and any(plan.keeps_client_state for plan in self._plans):
+        self._keep_states = any(plan.keeps_client_state for plan in self._plans)
+        if len(backend.hosts) > most and self._keep_states:
             raise ResourceError(
                 f"{len(backend.hosts)} workers are too many: clients that keep state can be divided among at most "
                 f"{most}; set resources.hosts={most}"
@@ -78,7 +79,15 @@ class Scheduler:
 
         Raises:
             ClientError: The first client update that failed.
+            LostError: A host or the server died, or does not answer.
         """
+        try:
+            yield from self._run()
+        except LostError:
+            yield from self._save()
+            raise
+
+    def _run(self) -> Iterator[Event]:
         self._start = time.monotonic()
         self._stopped = self._is_last(self._progress.index)
         yield from self._evaluations.collect(0 if self._settles else self._evaluations.ahead(self._progress.index))
@@ -103,7 +112,9 @@ class Scheduler:
 
     def checkpoint_to(self, store: StateStore) -> None:
         """Takes a snapshot whenever the scenario's [checkpoint] asks for one, with its states in a store."""
-        self._snapshots = Snapshotting(self._scenario, self._backend, self._watchdog, store, self._progress.index.round)
+        keepers = self._backend.hosts if self._keep_states else ()
+        parts = self._scenario, self._backend, keepers, self._watchdog, store, self._progress.index.round
+        self._snapshots = Snapshotting(*parts)
 
     def charge_to(self, charges: Charges) -> None:
         """Charges every round in a ledger before it is submitted to any host or the server."""
@@ -128,11 +139,11 @@ class Scheduler:
     def _let_join(self, index: RoundIndex, idle: bool) -> Generator[Event, None, None]:
         """Lets newcomers take part after a committed round; `idle` says that no later one is under way."""
         hosts, snapshots = self._backend.hosts, self._snapshots
-        before, stateful = len(hosts), any(plan.keeps_client_state for plan in self._plans)
-        if not self._newcomers or self._stopped or (stateful and (not idle or snapshots is None)):
+        before = len(hosts)
+        if not self._newcomers or self._stopped or (self._keep_states and (not idle or snapshots is None)):
             return
         taken: RunSnapshot | None = None
-        if stateful and snapshots is not None:
+        if self._keep_states and snapshots is not None:
             yield from snapshots.finish()
             self._snapshot(snapshots)
             for event in snapshots.finish():
@@ -145,19 +156,31 @@ class Scheduler:
         if taken is not None and snapshots is not None:
             refs = self._give_states(taken, snapshots.store)
             yield from self._wait([Call(ref, "workers: client states") for ref in refs], index)
-        yield HostsAdded(index.config(self._scenario).name, index.round, before, len(hosts))
+        yield HostsChanged(index.config(self._scenario).name, index.round, before, len(hosts))
 
     def _give_states(self, snapshot: RunSnapshot, store: StateStore) -> list[Ref]:
         """Has every host read the states of its clients."""
         hosts, part = self._backend.hosts, (snapshot.index, snapshot.clients)
         return [host.call("restore", *part, number, len(hosts), store) for number, host in enumerate(hosts)]
 
-    def _snapshot(self, snapshots: Snapshotting) -> None:
-        """Starts a snapshot of the state after the last round that was reported as done."""
+    def _snapshot(self, snapshots: Snapshotting) -> Ref:
+        """Starts a snapshot of the state after the last round that was reported as done; see `Snapshotting.begin`."""
         index = self._progress.index
         outstanding = self._evaluations.outstanding(index)
         complete = self._progress.snapshot([evaluated for evaluated, _ in outstanding])
-        snapshots.begin(index, complete, [model for _, model in outstanding])
+        return snapshots.begin(index, complete, [model for _, model in outstanding])
+
+    def _save(self) -> Generator[Event, None, None]:
+        """Takes a snapshot of the last committed round after a host was lost, so that no committed round is repeated.
+
+        None if the server does not answer, or if the host was the only one to have the states of its clients.
+        """
+        snapshots = self._snapshots
+        if snapshots is None or self._keep_states or not self._progress.index.round:
+            return
+        begun = self._snapshot(snapshots)
+        if self._backend.wait([begun], self._scenario.resources.watchdog_s):
+            yield from (event for event in snapshots.finish() if isinstance(event, SnapshotTaken | Waiting))
 
     def _checkpoint(self) -> Generator[Event, None, None]:
         """Takes a snapshot if one is due, and reports one that has been written meanwhile."""

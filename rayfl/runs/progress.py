@@ -22,7 +22,7 @@ from rayfl.engine.events import (
     Evaluated,
     Event,
     HostRestarted,
-    HostsAdded,
+    HostsChanged,
     Recovering,
     RoundDone,
     Waiting,
@@ -164,8 +164,10 @@ class Progress:
             case HostRestarted():
                 text = f"warning: worker {event.host} died and was restarted; repeating its client updates"
                 self._console.print(Text(text, style="yellow"), soft_wrap=True)
-            case HostsAdded():
-                text = f"the cluster has grown: {event.hosts} workers after round {event.round}, {event.before} before"
+            case HostsChanged():
+                workers = f"{event.hosts} worker{'s' * (event.hosts != 1)} after round {event.round}"
+                change = "grown" if event.hosts > event.before else "shrunk"
+                text = f"the cluster has {change}: {workers}, {event.before} before"
                 self._console.print(Text(text), soft_wrap=True)
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"

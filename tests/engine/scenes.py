@@ -93,7 +93,8 @@ def cast(job: RunPlan, hosts: int, settles: bool = False) -> tuple[Scheduler, Se
 
 def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
     """The state after the last round that was reported as done, through JSON and back; written at once."""
-    snapshots = Snapshotting(scheduler._scenario, scheduler._backend, scheduler._watchdog, store)
+    backend = scheduler._backend
+    snapshots = Snapshotting(scheduler._scenario, backend, backend.hosts, scheduler._watchdog, store)
     scheduler._snapshot(snapshots)
     (taken,) = snapshots.finish()
     assert isinstance(taken, SnapshotTaken), taken

@@ -43,7 +43,7 @@ def snapshotting(times: Times, after: int = 0, secure: bool = False, **settings:
     scenario = Scenario.from_tables(tables(**TINY, phases=phases, checkpoint=NEVER | settings))
     nothing: Any = None
     backend: Any = Backend()
-    return Snapshotting(scenario, backend, nothing, MemoryStore(), after, times)
+    return Snapshotting(scenario, backend, backend.hosts, nothing, MemoryStore(), after, times)
 
 
 def index(round: int) -> RoundIndex:

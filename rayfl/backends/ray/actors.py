@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy, PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.host_actor import HostActor, scheduler_name
@@ -47,6 +46,7 @@ class Actors:
 
     def __init__(self, scenario: Scenario, reservation: Reservation) -> None:
         self._name, self._scenario, self.reservation = f"rayfl-server-{uuid.uuid4().hex}", scenario, reservation
+        self._made = 0
         # first, since they import the most: they get the processes that Ray has already started
         self.hosts = self._started(reservation.places, 0)
         self._places = list(reservation.places)
@@ -60,11 +60,6 @@ class Actors:
         """All actors: hosts, server and scheduler."""
         return [*self.hosts, self.server, self.scheduler]
 
-    @property
-    def groups(self) -> set[PlacementGroup]:
-        """The placement groups that hold the hosts."""
-        return {place.placement_group for place in self._places[: len(self.hosts)]}
-
     def start_more(self) -> list[ActorWorker]:
         """Starts hosts in places that were requested and have arrived."""
         arrived = self.reservation.arrived()
@@ -74,8 +69,21 @@ class Actors:
         return started
 
     def nodes(self) -> list[str]:
-        """The node of every host and newcomer."""
+        """The node of every host and newcomer; empty for those whose node is lost, as long as Ray finds no other."""
         return nodes_of(self._places)
+
+    def lose(self, numbers: Collection[int]) -> None:
+        """Ends hosts or newcomers, and requests their places again; the numbers of the others close up."""
+        workers, hosts = [*self.hosts, *self.newcomers], len(self.hosts)
+        for number in numbers:
+            ray.kill(workers[number].actor)
+        lost = [self._places[number] for number in numbers]
+        self.hosts = [host for number, host in enumerate(self.hosts) if number not in numbers]
+        self.newcomers = [host for number, host in enumerate(self.newcomers, hosts) if number not in numbers]
+        self._places = [place for place in self._places if place not in lost]
+        self.reservation.lose(lost)
+        for number, host in enumerate([*self.hosts, *self.newcomers]):
+            host.name = _name(number)
 
     def admit(self, hosts: int) -> None:
         """Makes newcomers hosts, so that there are this many."""
@@ -93,9 +101,15 @@ class Actors:
         del self._places[here:]
 
     def _started(self, places: Sequence[PlacementGroupSchedulingStrategy], first: int) -> list[ActorWorker]:
+        """Starts a host in each place; no two hosts have the same index, which counts those that were lost, too."""
+        before, self._made = self._made, self._made + len(places)
         return [
-            ActorWorker(_host_options(self._scenario, place).remote(index, self._name), f"worker {index}", HostActor)
-            for index, place in enumerate(places, first)
+            ActorWorker(
+                _host_options(self._scenario, place).remote(before + number, self._name),
+                _name(first + number),
+                HostActor,
+            )
+            for number, place in enumerate(places)
         ]
 
     def open(self, run: RunPlan) -> None:
@@ -142,7 +156,8 @@ class KeptActors:
         Args:
             run: The run's plan.
             waiting: See `reserved`.
-            as_many_as_fit: Start fewer hosts than requested if the cluster no longer has room for all of them.
+            as_many_as_fit: Take fewer hosts than requested if some were lost, or if the cluster no longer has room for
+                all of them.
 
         Returns:
             The actors, and whether an earlier run used them.
@@ -153,7 +168,8 @@ class KeptActors:
         serve, most = _served(run.scenario), most_hosts(run.phases, run.scenario.numerics.clients_at_once)
         code = {module: digest for module, digest in run.code.items() if module != "__main__"}
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
-        if self._actors is not None and self._serve == serve and self._are_as_many(most) and not changed:
+        enough = as_many_as_fit or self._are_as_many(most)
+        if self._actors is not None and self._serve == serve and enough and not changed:
             self._ask_for_more(run, most)
             served, self._has_served = self._has_served, True
             self._imported |= code
@@ -201,10 +217,18 @@ class KeptActors:
         hosts = len(self._actors.hosts) if self._actors else 0
         return most in (hosts, self._most) or hosts < min(self._most, most)  # the cluster had no room for more
 
+    def holds(self, actors: Actors) -> bool:
+        """Whether these are the actors that the next run would share."""
+        return self._actors is actors
+
     def discard(self) -> None:
         """Ends the actors and releases their reserved resources."""
         self._actors = None
         self._stack.close()
+
+
+def _name(host: int) -> str:
+    return f"worker {host}"
 
 
 def _do_not_wait(why: str) -> None:

@@ -1,35 +1,32 @@
-"""One attempt to execute a run on a cluster, from the start of its actors until the run ends or an actor dies.
+"""One attempt to execute a run on a cluster, until the run ends or an actor dies.
 
-`Deaths` and `Head` tell which of its actors have died and whether the cluster's head is there, as far as the driver can
-tell.
+`Deaths` tells which of its actors have died, as far as the driver can tell.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from threading import Thread
 from typing import Any
 
 import numpy as np
 import ray
 from ray.exceptions import RayError
-from ray.util import placement_group_table
 
 from rayfl.backends.ray.actors import Actors, KeptActors
 from rayfl.backends.ray.failures import as_rayfl_error, take_ray_text
 from rayfl.backends.ray.growth import Growth
+from rayfl.backends.ray.head import Head, WithHead, reach_head
 from rayfl.backends.ray.log import RayLog
-from rayfl.backends.ray.private import restarts
-from rayfl.backends.ray.workers import ActorWorker, RayBackend, names_of
-from rayfl.engine.backend import Call, Ref
-from rayfl.engine.events import Event, HostRestarted, HostsAdded, RoundDone, RoundSettled
+from rayfl.backends.ray.private import draining_nodes, restarts
+from rayfl.backends.ray.workers import names_of
+from rayfl.engine.backend import Call
+from rayfl.engine.events import Event, HostRestarted, HostsChanged, RoundDone, RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.watchdog import Watchdog
-from rayfl.errors import LostError, ResourceError
+from rayfl.errors import ResourceError
 from rayfl.models.tensors import SentModel, constants_of, copied, joined, split
 
 ASKS_EVERY_S = 5.0
@@ -39,79 +36,23 @@ ANSWERS_WITHIN_S = 10.0
 """If the server takes longer, it is dead or hangs."""
 
 
-PROBED_EVERY_S = 5.0
-"""How often to see whether the cluster's head is there."""
-
-ENDS_AFTER_S = float(os.environ.get("RAY_gcs_rpc_server_reconnect_timeout_s", "60"))  # noqa: SIM112
-"""How long after the loss of the head Ray ends every program of the cluster."""
-
-TO_END_S = 20.0
-"""How long before that a run ends by itself, to write how it ended."""
-
-
-class Head:
-    """The head of the cluster (its control service), without which Ray ends every program after a minute.
-
-    Args:
-        reach: Connects to it, or raises OSError.
-        most_s: How long it may be out of reach, since one that is replicated comes back.
-        clock: A monotonic clock, in seconds.
-    """
-
-    def __init__(
-        self,
-        reach: Callable[[], None],
-        most_s: float = ENDS_AFTER_S - TO_END_S,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._reach, self._most_s, self._clock = reach, most_s, clock
-        self._probed = self._seen = clock()
-
-    def check(self) -> None:
-        """Sees every few seconds whether it is there; raises what `is_there` raises."""
-        if self._clock() - self._probed >= PROBED_EVERY_S:
-            self.is_there()
-
-    def is_there(self) -> bool:
-        """Whether it can be reached; to be asked before each of Ray's calls to it, which block without it.
-
-        Raises:
-            ResourceError: It has been out of reach for so long that Ray is about to end this program.
-        """
-        error = self._reached()
-        self._probed = self._clock()
-        if error is None:
-            self._seen = self._probed
-        elif self._probed - self._seen > self._most_s:
-            raise ResourceError(f"the head of the Ray cluster is lost ({error}), and with it all processes of the run")
-        return error is None
-
-    def _reached(self) -> OSError | None:
-        try:
-            self._reach()
-        except OSError as error:
-            return error
-        return None
-
-
-def reach_head() -> None:
-    """Connects to the head of the cluster that this program is attached to, or raises OSError."""
-    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), timeout=PROBED_EVERY_S).close()
-
-
 class Deaths:
     """Watches a run's actors, which earlier runs may have used.
 
     Args:
         actors: The run's actors.
         head: The head of the cluster.
+        clock: A monotonic clock, in seconds.
+
+    Attributes:
+        without_node: Numbers of hosts that were ended, since their node was lost and no other has room for them.
     """
 
-    def __init__(self, actors: Actors, head: Head) -> None:
-        self._head = head
-        self._actors, self._asked = actors, time.monotonic()
+    def __init__(self, actors: Actors, head: Head, clock: Callable[[], float] = time.monotonic) -> None:
+        self._head, self._clock = head, clock
+        self._actors, self._asked = actors, clock()
         self._restarts: list[int] = []
+        self._looked, self._missing, self.without_node = clock(), set[int](), set[int]()
         self.note_joined()
 
     def note_joined(self) -> None:
@@ -120,23 +61,40 @@ class Deaths:
 
     def since(self, done: RoundDone) -> Iterator[HostRestarted]:
         """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most."""
-        if time.monotonic() - self._asked < ASKS_EVERY_S or not self._head.is_there():
+        if self._clock() - self._asked < ASKS_EVERY_S or not self._head.is_there():
             return
-        self._asked = time.monotonic()
+        self._asked = self._clock()
         for number, host in enumerate(self._actors.hosts):
             before, self._restarts[number] = self._restarts[number], restarts(host.actor)
             if self._restarts[number] > before:
                 yield HostRestarted(done.phase, done.round, number, self._restarts[number])
 
-    def check_places(self) -> None:
-        """Checks that all hosts have a place, since Ray waits forever for a node to replace a lost one.
+    def end_homeless(self) -> None:
+        """Ends hosts that have had no node for some seconds: their calls fail, instead of waiting for a new node."""
+        if self._clock() - self._looked < ASKS_EVERY_S or not self._head.is_there():
+            return
+        self._looked = self._clock()
+        hosts = self._actors.hosts
+        missing = {number for number, node in enumerate(self._actors.nodes()[: len(hosts)]) if not node}
+        for number in (missing & self._missing) - self.without_node:
+            ray.kill(hosts[number].actor)
+            self.without_node.add(number)
+        self._missing = missing
 
-        Raises:
-            LostError: A node was lost, and no other has room for its hosts.
-        """
-        for group in self._actors.groups:
-            if self._head.is_there() and placement_group_table(group).get("state") == "RESCHEDULING":
-                raise LostError("a node was lost with its workers, and no other node has room for them")
+    def silent(self, within_s: float) -> list[int]:
+        """The numbers of hosts and newcomers that do not answer within some seconds, the dead ones among them."""
+        return _silent([host.call("describe") for host in [*self._actors.hosts, *self._actors.newcomers]], within_s)
+
+    def others_answer(self) -> bool:
+        """Whether server and scheduler do."""
+        server, scheduler = self._actors.server.call("deaths"), self._actors.scheduler.call("answer")
+        return not _silent([server, scheduler], ANSWERS_WITHIN_S)
+
+    def to_leave(self) -> list[int]:
+        """The numbers of hosts on nodes that are about to go, such as spot nodes with notice."""
+        leaving = draining_nodes()
+        nodes = self._actors.nodes()[: len(self._actors.hosts)] if leaving else []
+        return [number for number, node in enumerate(nodes) if node in leaving]
 
     def in_updates(self) -> dict[int, int]:
         """How often hosts died in each client's updates; empty if the server, which counts, is dead too."""
@@ -145,6 +103,18 @@ class Deaths:
         except RayError:
             return {}
         return deaths
+
+
+def _silent(refs: list[Any], within_s: float) -> list[int]:
+    """The positions of calls that fail, or that take longer."""
+    ray.wait(refs, num_returns=len(refs), timeout=within_s)
+    silent: list[int] = []
+    for number, ref in enumerate(refs):
+        try:
+            ray.get(ref, timeout=0)
+        except RayError:
+            silent.append(number)
+    return silent
 
 
 class Attempt:
@@ -181,13 +151,17 @@ class Attempt:
         self._watching: Iterator[Event] | None = None
         self._latest: Event | None = None
         self._place = (run.scenario.phases[0].name, 1)
+        self._is_over, self._patience_s = False, run.scenario.resources.watchdog_s
         while True:
             try:
                 self.actors, served = kept.take(run, waiting, as_many_as_fit)
             except RayError as error:
                 raise self._told(error) from None
             self._names = names_of(self.actors.all)
-            self._watchdog = Watchdog(run.scenario, _WithHead(self.actors.scheduler, self.head))
+            self.deaths = Deaths(self.actors, self.head)
+            self._watchdog = Watchdog(
+                run.scenario, WithHead(self.actors.scheduler, self.head, self.deaths.end_homeless)
+            )
             try:
                 self.hosts: list[dict[str, str]] = self._described(self.actors)
                 break
@@ -195,7 +169,7 @@ class Attempt:
                 if not served:
                     raise
                 kept.discard()  # one of the reused actors has died
-        self.deaths, self.growth = Deaths(self.actors, self.head), Growth(self.actors, log)
+        self.growth = Growth(self.actors, log)
 
     @property
     def has_begun(self) -> bool:
@@ -219,15 +193,33 @@ class Attempt:
             if ref is not None:
                 break
             if not isinstance(self._latest, RoundSettled):
+                self._is_over = True
                 return None
             self._stream = None  # a stream ends at each settled round, where the run may be stopped
-        event: Event = self._get(ref)
-        if isinstance(event, HostsAdded):
+        try:
+            event: Event = self._get(ref)
+        except Exception:
+            self._is_over = True
+            raise
+        if isinstance(event, HostsChanged):
             self.hosts += self.growth.admit(event.hosts)
             self.deaths.note_joined()
             self._names |= names_of(self.actors.hosts)
         self._latest, self._place = event, (event.phase, event.round)
         return event
+
+    def goes_on(self) -> bool:
+        """Ends hosts that do not answer; whether the others, server and scheduler can begin again, as they are.
+
+        They cannot as long as the scheduler is in a round.
+        """
+        if not self._is_over or not self.deaths.others_answer():
+            return False
+        lost = self.deaths.silent(self._patience_s)
+        if len(lost) == len(self.actors.hosts) + len(self.actors.newcomers):
+            return False
+        self.actors.lose(lost)
+        return True
 
     def tell(self, method: str, *arguments: Any) -> None:
         """Calls a method of the scheduler and waits until it returns.
@@ -301,23 +293,6 @@ class Attempt:
         converted = as_rayfl_error(error, self._names)
         self._log.write(take_ray_text(converted))
         return converted
-
-
-class _WithHead(RayBackend):
-    """Waits for results while the cluster has a head; see `Head.check`."""
-
-    def __init__(self, scheduler: ActorWorker, head: Head) -> None:
-        super().__init__([], scheduler)
-        self._head = head
-
-    def wait(self, refs: Sequence[Ref], timeout_s: float) -> Sequence[Ref]:
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._head.check()
-            seconds_left = deadline - time.monotonic()
-            done = super().wait(refs, max(0.0, min(seconds_left, PROBED_EVERY_S)))
-            if done or seconds_left <= PROBED_EVERY_S:
-                return done
 
 
 def _copied(model: SentModel) -> SentModel:

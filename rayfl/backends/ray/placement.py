@@ -24,6 +24,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from rayfl.backends.ray.capacity import BusyError, Room, bundle, check_device, fitting, memory_of, plan_hosts
+from rayfl.backends.ray.private import draining_nodes
 from rayfl.config.execution import HostRange, Resources
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
@@ -50,6 +51,8 @@ def host_options(resources: Resources) -> dict[str, Any]:
 
 PLACEMENT_TIMEOUT_S = 30.0
 WAITING_TICK_S = 1.0
+PLACED = ("CREATED", "RESCHEDULING")
+"""States of placement groups whose bundles have nodes, but for those that lost theirs."""
 
 
 class Reservation:
@@ -66,7 +69,7 @@ class Reservation:
     def __init__(self, resources: Resources, places: Sequence[PlacementGroupSchedulingStrategy] = ()) -> None:
         self._resources, self.places = resources, list(places)
         self._groups: list[PlacementGroup] = []
-        self._requested: list[PlacementGroup] = []
+        self._requested: list[PlacementGroupSchedulingStrategy] = []
 
     @property
     def wanted(self) -> int:
@@ -94,34 +97,40 @@ class Reservation:
     def request(self, hosts: int) -> None:
         """Requests places, or withdraws requests, so that this many hosts have a place or wait for one."""
         while self.wanted < hosts:
-            self._requested.append(self._group(1))
+            group = self._group(1)
+            self._groups.append(group)
+            self._requested.append(_place(group, 0))
         if surplus := min(self.wanted - hosts, len(self._requested)):
-            self._release([self._requested.pop() for _ in range(surplus)])
+            self.give_back([self._requested.pop() for _ in range(surplus)])
 
     def arrived(self) -> list[PlacementGroupSchedulingStrategy]:
         """The requested places that Ray has reserved since the last call."""
         if not self._requested:
             return []
-        table = placement_group_table()
-        ready = [group for group in self._requested if table.get(group.id.hex(), {}).get("state") == "CREATED"]
-        self._requested = [group for group in self._requested if group not in ready]
-        self._groups += ready
-        arrived = [_place(group, 0) for group in ready]
+        leaving = draining_nodes() | {""}
+        there = [node not in leaving for node in nodes_of(self._requested)]
+        arrived = [place for place, is_there in zip(self._requested, there, strict=True) if is_there]
+        self._requested = [place for place, is_there in zip(self._requested, there, strict=True) if not is_there]
         self.places += arrived
         return arrived
 
-    def give_back(self, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
-        """Gives back places that were requested one by one."""
-        groups = [place.placement_group for place in places]
+    def lose(self, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        """Requests places again whose hosts have ended, or whose node is lost: Ray then looks for another node."""
         self.places = [place for place in self.places if place not in places]
-        self._groups = [group for group in self._groups if group not in groups]
-        self._release(groups)
+        self._requested += places
+
+    def give_back(self, places: Sequence[PlacementGroupSchedulingStrategy]) -> None:
+        """Gives back places, except those in a group that holds others too, which close together."""
+        self.places = [place for place in self.places if place not in places]
+        held = {place.placement_group for place in (*self.places, *self._requested)}
+        ended = [group for group in self._groups if group not in held]
+        self._groups = [group for group in self._groups if group in held]
+        self._release(ended)
 
     def close(self) -> None:
         """Gives back all places, and withdraws the requests."""
-        groups = [*self._groups, *self._requested]
-        self.places, self._groups, self._requested = [], [], []
-        self._release(groups)
+        self.places, self._requested = [], []
+        self.give_back([])
 
     def _group(self, hosts: int) -> PlacementGroup:
         asked, selector = bundle(self._resources), self._resources.host_options.label_selector
@@ -257,12 +266,14 @@ def _place(group: PlacementGroup, index: int) -> PlacementGroupSchedulingStrateg
 
 
 def nodes_of(places: Sequence[PlacementGroupSchedulingStrategy]) -> list[str]:
-    """The node of each place, by its id; hosts that lose their node may move to another."""
-    tables = {place.placement_group.id: placement_group_table(place.placement_group) for place in places}
-    return [
-        tables[place.placement_group.id].get("bundles_to_node_id", {}).get(place.placement_group_bundle_index, "")
-        for place in places
-    ]
+    """The node of each place, by its id; empty for those that wait for a node. Those that lose theirs may move."""
+    living, groups = {node["NodeID"] for node in ray.nodes() if node["Alive"]}, placement_group_table()
+    nodes: list[str] = []
+    for place in places:
+        group = groups.get(place.placement_group.id.hex(), {})
+        placed = group.get("bundles_to_node_id", {}) if group.get("state") in PLACED else {}
+        nodes.append(placed.get(place.placement_group_bundle_index, ""))
+    return [node if node in living else "" for node in nodes]
 
 
 def _wait_until_freed(group: PlacementGroup) -> None:

@@ -14,12 +14,13 @@ from ray._private.internal_api import node_stats
 from ray._private.node import Node
 from ray._private.ray_logging import global_worker_stdstream_dispatcher as dispatcher
 from ray._private.services import find_bootstrap_address, find_gcs_addresses
-from ray._private.state import actors, available_resources_per_node
+from ray._private.state import actors, available_resources_per_node, state
 
 __all__ = [
     "CLUSTER_ID",
     "actor_id",
     "available_resources_per_node",
+    "draining_nodes",
     "find_bootstrap_address",
     "find_gcs_addresses",
     "in_tune_session",
@@ -50,6 +51,11 @@ def actor_id(actor: Any) -> str:
 def restarts(actor: Any) -> int:
     """How often Ray has restarted an actor."""
     return int(actors(actor_id(actor)).get("NumRestarts", 0))
+
+
+def draining_nodes() -> set[str]:
+    """The ids of nodes that are about to go, and take no more work."""
+    return set(state.get_draining_nodes())
 
 
 def started_cluster() -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -12,24 +11,23 @@ from rayfl.backends.ray import capacity
 from rayfl.backends.ray.actors import KeptActors
 from rayfl.backends.ray.attempt import Attempt
 from rayfl.backends.ray.kept_cluster import KeptCluster
+from rayfl.backends.ray.last_snapshots import LastSnapshots
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.placement import resources_of
 from rayfl.backends.ray.states import Chance, GrowthPolicy, RecoveryPolicy, RunStates, State
-from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
     Event,
+    HostsChanged,
     Recovering,
     RoundDone,
     RoundSettled,
     SnapshotTaken,
-    Waiting,
 )
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.server import BEFORE, stored_model
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
 from rayfl.errors import LostError, ResourceError
@@ -37,70 +35,13 @@ from rayfl.models.tensors import SentModel
 from rayfl.privacy.release_ledger import Charges
 
 
-class LastSnapshots:
-    """The latest snapshots, `checkpoint.keep` of them.
-
-    Args:
-        scenario: The run's scenario.
-        log: Receives a message about each snapshot that cannot be used.
-
-    Attributes:
-        store: Holds the snapshots' states; None as long as there are none.
-        are_taken: Whether more are taken as the run goes on.
-    """
-
-    store: StateStore | None = None
-    are_taken = False
-
-    def __init__(self, scenario: Scenario, log: RayLog) -> None:
-        self._scenario, self._log = scenario, log
-        self._snapshots: deque[RunSnapshot] = deque(maxlen=scenario.checkpoint.keep)
-
-    def add(self, snapshot: RunSnapshot) -> None:
-        """Adds a later snapshot."""
-        self._snapshots.append(snapshot)
-
-    def any(self) -> bool:
-        """Whether there is a snapshot to continue from."""
-        return bool(self._snapshots)
-
-    def after(self) -> tuple[str, int]:
-        """The phase and the number of the round after which the next attempt begins."""
-        index = self._snapshots[-1].index if self._snapshots else BEFORE
-        return index.config(self._scenario).name, index.round
-
-    def restore(self, attempt: Attempt) -> None:
-        """Makes new actors continue from the latest intact snapshot; without one they begin at the beginning.
-
-        Raises:
-            LostError: One of the actors died.
-        """
-        while self._snapshots:
-            try:
-                attempt.tell("restore", self._snapshots[-1], self.store)
-                return
-            except DamagedStateError as error:
-                self._log.write(f"the snapshot of round {self._snapshots[-1].index.round} cannot be used: {error}")
-                self._snapshots.pop()
-
-    def model(self) -> tuple[int, SentModel] | None:
-        """The round of the latest snapshot and its model; None without a snapshot.
-
-        Raises:
-            DamagedStateError: The snapshot is damaged.
-        """
-        if not self._snapshots or self.store is None:
-            return None
-        snapshot = self._snapshots[-1]
-        return snapshot.index.round, stored_model(self.store, snapshot.server.latest)
-
-
 class RaySession:
     """A run on a cluster.
 
-    If an actor or its node dies or stops answering, the run continues on new actors, after the last snapshot or from
-    the beginning. The events of the rounds since then are repeated and differ only in their seconds. If the scenario
-    can use more hosts than were started, more join once the cluster has room.
+    If an actor or its node dies or stops answering, the run continues after the last snapshot or from the beginning: on
+    the hosts that are left, or on new actors if server or scheduler died, or no host is left. The events of the rounds
+    since then are repeated and differ only in their seconds. Hosts leave nodes that are about to go after a snapshot.
+    If the scenario can use more hosts than there are, more join once the cluster has room.
 
     Args:
         run: The run's plan.
@@ -128,6 +69,7 @@ class RaySession:
         self._last_reported = 0
         self._latest: Event | None = None
         self._unreported: list[Event] = []
+        self._leaving: Sequence[int] = ()
         self._final: tuple[int, SentModel] | None = None
         self._began = self._began_again = time.monotonic()
         self._attempt = self._first_attempt()
@@ -151,6 +93,9 @@ class RaySession:
             self._unreported.clear()
             try:
                 event = self._next()
+                if event is None and self._leaving and not self._states.interrupted:
+                    yield from self._leave()
+                    continue
                 if event is None:
                     self._final = self._committed()
                     self._states.enter(State.OVER)
@@ -246,16 +191,17 @@ class RaySession:
                 event = replace(event, seconds=event.seconds + self._began_again - self._began)
             case SnapshotTaken():
                 self._snapshots.add(RunSnapshot.from_json(event.snapshot))
-            case Waiting():
-                self._attempt.deaths.check_places()
             case RoundSettled() if not self._run.settles:
                 self._states.stop(event.round, settled=True)
         self._latest = event
         return event
 
-    def _recover(self, error: ResourceError) -> Iterator[Recovering]:
-        """Continues with new actors; retries until that works or the policy gives up."""
+    def _recover(self, error: ResourceError) -> Iterator[Recovering | HostsChanged]:
+        """Continues without the actors that were lost; retries until that works or the policy gives up."""
         self._states.enter(State.RECOVERING)
+        before = len(self._attempt.hosts)
+        if self._attempt.deaths.without_node:
+            error = LostError("a node was lost with its workers, and no other node has room for them")
         while True:
             try:
                 chance = self._recoveries.next(error)
@@ -266,22 +212,46 @@ class RaySession:
             time.sleep(chance.pause_s)
             try:
                 self._begin_again(self._attempt.deaths.in_updates())
+                yield from self._changed(before)
                 return
             except ResourceError as again:
                 error = again
+
+    def _leave(self) -> Iterator[HostsChanged]:
+        """Continues, after the snapshot with which the run paused, without the hosts on nodes that are about to go."""
+        before, leaving, self._leaving = len(self._attempt.hosts), self._leaving, ()
+        self._states.enter(State.RECOVERING)
+        self._attempt.actors.lose(leaving)
+        self._begin_again()
+        yield from self._changed(before)
+
+    def _changed(self, before: int) -> Iterator[HostsChanged]:
+        if (hosts := len(self._attempt.hosts)) != before:
+            yield HostsChanged(*self._snapshots.after(), before, hosts)
 
     def _chance(self, chance: Chance, error: ResourceError) -> Recovering:
         phase, after = self._snapshots.after()
         return Recovering(phase, after, str(error), chance.number, chance.most, chance.pause_s)
 
     def _look_for_room(self) -> None:
-        """Requests places for more hosts if the cluster has room, and lets those that have started join."""
+        """Requests places for more hosts if the cluster has room, and lets those that have started join.
+
+        Before that, pauses the run, for some hosts to leave, if their nodes are about to go and the others can go on.
+        """
         growth, reservation = self._attempt.growth, self._attempt.actors.reservation
         if self._states.state is not State.RUNNING or not growth.is_due or not self._attempt.head.is_there():
             return
         if self._run.scenario.resources.hosts == "auto" and self._growth.wants(reservation.wanted, self._room):
             reservation.request(self._room())
         growth.look()
+        leaving = self._attempt.deaths.to_leave() if self._may_pause else []
+        if 0 < len(leaving) < len(self._attempt.hosts):
+            self._leaving = leaving
+            self._attempt.post("interrupt")
+
+    @property
+    def _may_pause(self) -> bool:
+        return self._snapshots.are_taken and self._run.scenario.repeatable and not self._leaving
 
     def _room(self) -> int:
         """How many hosts the run could have."""
@@ -291,8 +261,10 @@ class RaySession:
         return capacity.hosts_with_room(scenario.resources, useful, wanted)
 
     def _begin_again(self, suspects: Mapping[int, int] | None = None) -> None:
-        """Begins another attempt after the latest intact snapshot, or from the beginning."""
-        self._kept.discard()
+        """Begins another attempt after the latest intact snapshot, or from the beginning, on actors that can go on."""
+        if not (self._kept.holds(self._attempt.actors) and self._attempt.goes_on()):
+            self._kept.discard()
+        self._leaving = ()
         self._attempt = attempt = Attempt(self._run, self._kept, self._log, self._waiting, as_many_as_fit=True)
         if suspects is not None:
             attempt.suspect(suspects)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rayfl.config.scenario import Scenario
-from rayfl.engine.backend import Backend, Call, Ref
+from rayfl.engine.backend import Backend, Call, Ref, Worker
 from rayfl.engine.events import Event, SnapshotFailed, SnapshotTaken
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.sampling import SamplingSnapshot
@@ -99,6 +99,7 @@ class Snapshotting:
     Args:
         scenario: The scenario.
         backend: Hosts and server.
+        keepers: The hosts; nobody if no client keeps a state.
         watchdog: Waits for them.
         store: Where they write.
         after: The last round that was committed before.
@@ -112,12 +113,13 @@ class Snapshotting:
         self,
         scenario: Scenario,
         backend: Backend,
+        keepers: Sequence[Worker],
         watchdog: Watchdog,
         store: StateStore,
         after: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._scenario, self._backend, self._watchdog = scenario, backend, watchdog
+        self._scenario, self._backend, self._keepers, self._watchdog = scenario, backend, keepers, watchdog
         self.store, self._clock = store, clock
         self._settings = scenario.checkpoint
         self._started = self._latest = clock()
@@ -136,19 +138,23 @@ class Snapshotting:
         late = settings.minutes and now - self._latest >= 60 * settings.minutes
         return bool(late or (settings.rounds and index.round - self._latest_round >= settings.rounds))
 
-    def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref]) -> None:
+    def begin(self, index: RoundIndex, complete: Complete, models: Sequence[Ref]) -> Ref:
         """Starts writing a snapshot; call `finish` for the previous one first.
 
         Args:
             index: The last committed round.
             complete: Makes the snapshot from the states of server and clients; see `Progress.snapshot`.
             models: Models that have not been evaluated yet.
+
+        Returns:
+            Reference to the answer of the server, once it has begun.
         """
         self._under_way, self._latest, self._latest_round = (index, complete), self._clock(), index.round
         self._asked = []
-        self._backend.server.call("snapshot", index, self.store, *models)
-        for host in self._backend.hosts:
+        begun = self._backend.server.call("snapshot", index, self.store, *models)
+        for host in self._keepers:
             host.call("snapshot", index, self.store)
+        return begun
 
     def collect(self) -> Generator[Event, None, None]:
         """Reports the current snapshot if it has been written by now.
@@ -186,7 +192,7 @@ class Snapshotting:
     def _ask(self, wait: bool) -> list[Ref]:
         assert self._under_way is not None
         index, _ = self._under_way
-        return [worker.call("written", index, wait) for worker in (self._backend.server, *self._backend.hosts)]
+        return [worker.call("written", index, wait) for worker in (self._backend.server, *self._keepers)]
 
     def _done(self, parts: Sequence[Any]) -> Event:
         assert self._under_way is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayfl.backends.ray.attempt import Head
+from rayfl.backends.ray.head import Head
 from rayfl.errors import ResourceError
 
 

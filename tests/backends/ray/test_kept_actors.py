@@ -24,6 +24,7 @@ def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything
     waited = list[str]()
     monkeypatch.setattr(ray, "wait", lambda refs, num_returns: waited.extend(refs[:num_returns]))
     monkeypatch.setattr("rayfl.backends.ray.actors._sent", lambda run: (None, None, []))
+    monkeypatch.setattr("rayfl.backends.ray.actors.nodes_of", lambda places: [])
     actors = object.__new__(Actors)
     server, *hosts, scheduler = (_Called(name) for name in ("server", "host 0", "host 1", "scheduler"))
     vars(actors).update(server=server, hosts=hosts, scheduler=scheduler, newcomers=[], _places=[])

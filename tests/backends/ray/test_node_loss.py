@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
+from ray._raylet import GcsClient  # type: ignore[attr-defined]
 from ray.cluster_utils import Cluster
+from ray.core.generated import autoscaler_pb2
 from ray.util import placement_group_table
 
 from rayfl.backends.ray.log import RayLog
 from rayfl.backends.ray.session import ray_session
-from rayfl.engine.events import HostsAdded, Recovering, RoundDone, RoundSettled
+from rayfl.engine.events import Event, HostsChanged, Recovering, RoundDone, RoundSettled
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import ResourceError
 from rayfl.models.tensors import split
@@ -27,6 +30,22 @@ pytestmark = pytest.mark.ray
 
 HEAD, LOST = loopback(2), loopback(3)
 COMMON: dict[str, Any] = {"num_gpus": 0, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+SCAFFOLD: dict[str, Any] = {
+    "data": {"name": "tests.algorithms.scene:people"},
+    "model": "tests.algorithms.scene:TanhNet",
+    "phases": [
+        {
+            "name": "p",
+            "rounds": 300,
+            "cohort": 5,
+            "algorithm": "scaffold",
+            "local": {"epochs": 1, "batch_size": 16},
+        }
+    ],
+    "evaluation": {"every": 100},
+}
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +106,7 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
 ) -> None:
     monkeypatch.setattr("rayfl.backends.ray.capacity.ASKS_EVERY_S", 1.0)
     monkeypatch.setattr("rayfl.backends.ray.growth.LOOKS_EVERY_S", 0.5)
-    local = {"epochs": 1, "batch_size": 16}
-    phase = {"name": "p", "rounds": 300, "cohort": 5, "algorithm": "scaffold", "local": local}
-    scene: dict[str, Any] = {"phases": [phase], "evaluation": {"every": 100}, "checkpoint": {"rounds": 5}}
-    scene |= {"data": {"name": "tests.algorithms.scene:people"}, "model": "tests.algorithms.scene:TanhNet"}
-    scene |= {"resources": {"watchdog_s": 5}}
+    scene = SCAFFOLD | {"checkpoint": {"rounds": 5}, "resources": {"watchdog_s": 5}}
     changes: list[type] = []
     node: Any = None
     before: list[Any] = []
@@ -99,19 +114,91 @@ def test_a_stateful_run_goes_on_with_more_hosts_when_a_node_joins_and_with_fewer
         assert len(session.hosts) == 2
         session.checkpoint_to(FolderStore(tmp_path / "states"))
         for event in session.events():
-            if isinstance(event, HostsAdded | Recovering):
+            if isinstance(event, HostsChanged | Recovering):
                 changes.append(type(event))
             if isinstance(event, RoundDone) and event.round == 20:
                 before = actors_of(session)
                 node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
-            if isinstance(event, HostsAdded):
+            if isinstance(event, HostsChanged) and event.hosts == 3:
                 assert len(session.hosts) == 3
                 assert session.hosts[2]["node"] == LOST
                 assert actors_of(session)[:2] == before, "nobody was restarted"
                 cluster.remove_node(node, allow_graceful=False)
         model = split(session.committed()[1])[0]
         assert len(session.hosts) == 2
-    assert changes[:2] == [HostsAdded, Recovering]
+        assert actors_of(session) == before, "nor when the third was lost"
+    assert changes == [HostsChanged, Recovering, HostsChanged]
+    expected, _ = run_on_hosts(prepared(**scene), 1)
+    assert np.array_equal(model, expected)
+
+
+@pytest.mark.slow
+def test_hosts_leave_a_node_that_is_about_to_go_with_their_clients_states_and_no_round_is_repeated(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rayfl.backends.ray.growth.LOOKS_EVERY_S", 0.5)
+    node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
+    rounds: list[int] = []
+    changes: list[Event] = []
+    scene = SCAFFOLD | {"resources": {"hosts": {"min": 2, "max": 3}}}
+    with ray_session(prepared(**scene), None, RayLog(tmp_path / "ray.log")) as session:
+        (leaves,) = (number for number, host in enumerate(session.hosts) if host["node"] == LOST)
+        stay = [actor for number, actor in enumerate(actors_of(session)) if number != leaves]
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        for event in session.events():
+            if isinstance(event, RoundDone):
+                rounds.append(event.round)
+                if event.round == 20:
+                    drain(node)
+            if isinstance(event, HostsChanged | Recovering):
+                changes.append(event)
+                cluster.remove_node(node, allow_graceful=False)
+                assert actors_of(session) == stay, "nobody else was restarted"
+                assert [host["node"] for host in session.hosts] == [HEAD, HEAD]
+        model = split(session.committed()[1])[0]
+    (change,) = changes
+    assert isinstance(change, HostsChanged)
+    assert (change.before, change.hosts) == (3, 2)
+    assert rounds == list(range(1, 301))
+    expected, _ = run_on_hosts(prepared(**scene), 1)
+    assert np.array_equal(model, expected)
+
+
+def drain(node: Any) -> None:
+    """Announces that a node is about to go, as the notice of a spot node does."""
+    reason = autoscaler_pb2.DrainNodeReason.Value("DRAIN_NODE_REASON_PREEMPTION")  # type: ignore[attr-defined]
+    client = GcsClient(address=ray.get_runtime_context().gcs_address)
+    in_an_hour_ms = int(time.time() * 1000) + 3_600_000
+    accepted, why = client.drain_node(node.node_id, reason, "spot", in_an_hour_ms)
+    assert accepted, why
+
+
+@pytest.mark.slow
+def test_a_run_without_client_states_goes_on_without_a_lost_node_after_its_last_committed_round(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    node = cluster.add_node(num_cpus=1, node_ip_address=LOST, **COMMON)
+    phase = SCAFFOLD["phases"][0] | {"algorithm": "fedavg", "rounds": 100}
+    scene = SCAFFOLD | {"phases": [phase], "resources": {"hosts": {"min": 2, "max": 3}}, "checkpoint": {"minutes": 0}}
+    rounds: list[int] = []
+    recoveries: list[Recovering] = []
+    with ray_session(prepared(**scene), None, RayLog(tmp_path / "ray.log")) as session:
+        (lost,) = (number for number, host in enumerate(session.hosts) if host["node"] == LOST)
+        stay = [actor for number, actor in enumerate(actors_of(session)) if number != lost]
+        session.checkpoint_to(FolderStore(tmp_path / "states"))
+        for event in session.events():
+            if isinstance(event, RoundDone):
+                rounds.append(event.round)
+                if event.round == 20:
+                    cluster.remove_node(node, allow_graceful=False)
+            if isinstance(event, Recovering):
+                recoveries.append(event)
+        model = split(session.committed()[1])[0]
+        assert actors_of(session) == stay, "nobody else was restarted"
+    (recovering,) = recoveries
+    assert recovering.reason == "a node was lost with its workers, and no other node has room for them"
+    assert recovering.round >= 20
+    assert rounds == list(range(1, 101)), "although the run takes no checkpoint by itself"
     expected, _ = run_on_hosts(prepared(**scene), 1)
     assert np.array_equal(model, expected)
 
@@ -154,11 +241,11 @@ def test_a_range_of_hosts_waits_for_the_smallest_number_and_takes_more_as_nodes_
             if isinstance(event, RoundSettled) and event.round == 3:
                 added.append(cluster.add_node(num_cpus=2, node_ip_address=loopback(4), **COMMON))
                 until(lambda: have_started(session))
-            if isinstance(event, HostsAdded | Recovering):
+            if isinstance(event, HostsChanged | Recovering):
                 grown.append(event)
         model = split(session.committed()[1])[0]
         assert len(session.hosts) == 5
-    assert [(event.before, event.hosts) for event in grown] == [(3, 5)]
+    assert (grown[0].before, grown[-1].hosts) == (3, 5)
     assert all(group["state"] == "REMOVED" for group in placement_group_table().values())
     for node in added:
         cluster.remove_node(node, allow_graceful=False)
