@@ -22,8 +22,9 @@ def scene(lr: float, named: list[str]) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")  # Tune's own
 def test_each_evaluated_round_is_a_result_of_the_trial_whether_the_scenario_names_the_callback_or_not(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("TUNE_DISABLE_SIGINT_HANDLER", "1")  # Tune would leave its handler behind
     pytest.importorskip("pandas", reason="rayfl[tune] is not installed")
     from ray import tune
 
