@@ -33,7 +33,7 @@ from rayfl.runs.options import OUT, RunOptions
 from rayfl.runs.resolution import resolve
 from rayfl.runs.session import ScenarioLike
 from rayfl.service.handle import Handle
-from rayfl.service.run_actor import MOST_PIECES, NAMESPACE, RunActor, Submission
+from rayfl.service.run_actor import MOST_PIECES, NAMESPACE, PIECE_BYTES, RunActor, Submission
 
 CALLS_AT_ONCE = 64
 """Some handles may wait for a run while others request its metrics."""
@@ -139,7 +139,7 @@ def submit_with(
     starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
     remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
     packed = Submission(resolved, own, remote_options, main_objects, priority, time.time()).packed()
-    restarts = resources_of(resolved).restarts if len(packed) <= MOST_PIECES else 0
+    restarts = _restarts(resolved, len(packed), console or Console())
     detached: Any = ray.remote(RunActor).options(
         name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
         scheduling_strategy=here, max_restarts=restarts, max_task_retries=-1 if restarts else 0,
@@ -154,6 +154,20 @@ def submit_with(
         ) from None
     ray.get(actor.start.remote())
     return Handle(name, actor, own)
+
+
+def _restarts(scenario: Scenario, pieces: int, console: Console) -> int:
+    """How often Ray starts the run's process again; never if it cannot keep all of the submission, which is said."""
+    restarts = resources_of(scenario).restarts
+    if pieces <= MOST_PIECES or not restarts:
+        return restarts
+    kept, whole = (number * PIECE_BYTES / 2**20 for number in (MOST_PIECES, pieces))
+    warning = (
+        f"warning: the run's callbacks and own code take {whole:.0f} MiB, of which Ray keeps at most {kept:.0f}: if "
+        "the process of the run dies, it is not started again; let callbacks read large data from files"
+    )
+    console.print(Text(warning, style="yellow"), soft_wrap=True)
+    return 0
 
 
 def _pickled(callback: Callback, index: int) -> Callback:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import PrivateAttr
+from rich.console import Console
 
 import rayfl
 from rayfl.backends.ray.capacity import Room
 from rayfl.cli.cluster import main
+from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError, ScenarioError
+from rayfl.service.run_actor import MOST_PIECES
+from rayfl.service.submission import _restarts
 from tests.callbacks.scene import tables
 
 
@@ -51,3 +56,19 @@ def test_a_scenario_that_cannot_run_is_rejected_at_once(tmp_path: Path, monkeypa
     with pytest.raises(ResourceError, match="used' already has the records of a run"):
         submit(folder=tmp_path / "used")
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+def test_a_submission_too_large_for_ray_to_keep_is_not_restarted_which_is_said() -> None:
+    said = io.StringIO()
+    console = Console(file=said, width=1000)
+    scenario = Scenario.from_tables(tables())
+    assert _restarts(scenario, MOST_PIECES, console) == 3
+    assert said.getvalue() == ""
+    assert _restarts(scenario, 2 * MOST_PIECES, console) == 0
+    assert said.getvalue().startswith(
+        "warning: the run's callbacks and own code take 16 MiB, of which Ray keeps at most 8"
+    )
+    assert said.getvalue().count("\n") == 1
+    none = Scenario.from_tables(tables(resources={"restarts": 0}))
+    assert _restarts(none, 2 * MOST_PIECES, console) == 0
+    assert said.getvalue().count("\n") == 1, "nothing to warn of"
