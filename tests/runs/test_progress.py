@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from rayfl.engine.events import RoundDone, Waiting
+from rayfl.engine.events import HostsChanged, RoundDone, Waiting
 from rayfl.engine.totals import Traffic
 from rayfl.runs.progress import Progress
 from tests.runs.evaluations import HEADLINES, evaluated
@@ -101,6 +101,17 @@ def test_waiting_names_the_outstanding_client_updates_and_counts_the_rest() -> N
     text = file.getvalue()
     assert text.startswith("warning: no answer for 1 min 1 s in cyclic 1/2; still waiting for client 0 on host 0,")
     assert text.endswith("client 4 on host 0 and 3 more\n")
+
+
+def test_a_cluster_that_grows_and_shrinks_is_told_by_its_workers() -> None:
+    console, file = log()
+    with Progress(PHASES, console, HEADLINES, Clock()) as progress:
+        progress.add(HostsChanged("federated", 7, 1, 3))
+        progress.add(HostsChanged("federated", 9, 3, 1))
+    assert file.getvalue().splitlines() == [
+        "the cluster has grown: 3 workers after round 7, 1 before",
+        "the cluster has shrunk: 1 worker after round 9, 3 before",
+    ]
 
 
 def test_brackets_in_names_are_shown_as_they_are() -> None:
