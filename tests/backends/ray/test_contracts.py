@@ -124,6 +124,7 @@ def test_what_is_private_in_ray_means_what_rayfl_takes_it_for(cluster: Cluster) 
         until(lambda: private.restarts(actor) == 1)
         free = private.available_resources_per_node()
         assert {node["NodeID"] for node in ray.nodes() if node["Alive"]} <= set(free)
+        assert private.draining_nodes() == set()  # test_node_loss.py has a node that drains
         assert not private.started_cluster()  # it has its own process
         assert {address, private.find_bootstrap_address(None)} <= private.find_gcs_addresses()  # others may run too
         assert private.temporary_folder() == Path(tempfile.gettempdir()) / "ray"

@@ -66,6 +66,10 @@ def kill(kind: str, actor: Any = None) -> None:
     os.kill(living(kind, actor)["Pid"], signal.SIGKILL)
 
 
+def actors_of(session: Any) -> list[str]:
+    return [actor.actor._actor_id.hex() for actor in session._attempt.actors.all]
+
+
 def followed(session: Any, victim: str, after: int, snapshots: bool) -> Iterator[Event]:
     """Kills after a round, and not before a snapshot was reported, where there are any."""
     taken = not snapshots
@@ -99,8 +103,10 @@ def test_a_stateful_run_goes_on_when_an_actor_dies(victim: str, snapshots: bool,
     with ray_session(job, None, RayLog(tmp_path / "ray.log")) as session:
         if snapshots:
             session.checkpoint_to(FolderStore(tmp_path / "states"))
+        before = actors_of(session)
         events = list(followed(session, victim, 5, snapshots))
         round, model = session.committed()
+        assert (actors_of(session) == before) == (victim == "host"), "Ray restarts it, and nothing else is"
     assert round == 32
     assert np.array_equal(split(model)[0], expected)
     (recovering,) = [event for event in events if isinstance(event, Recovering)]
@@ -148,7 +154,10 @@ class Kills(Callback):
 
 
 def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
-    """The server dies after the last round: its model is computed again on request."""
+    """The server dies after the last round: its model is computed again on request.
+
+    A host that was started again is counted by itself, too, if a round ends before its clients' states are missed.
+    """
     scene: dict[str, Any] = tables(**SCENE) | {"checkpoint": {"rounds": 2}}
     quiet, remembers = Console(quiet=True), [Memory(name="memory")]
     undisturbed = rayfl.run(
@@ -161,7 +170,8 @@ def test_a_follower_of_a_run_sees_every_round_once(tmp_path: Path) -> None:
     assert figures(result) == figures(undisturbed)
     assert [entry[1] for entry in memory.seen() if entry[0] == "round"] == list(range(1, ROUNDS + 1))
     status = json.loads((result.directory / "status.json").read_text())
-    assert (status["status"], status["recoveries"]) == ("finished", len(victims))
+    assert status["status"] == "finished"
+    assert status["recoveries"] in (len(victims), len(victims) + 1)
 
 
 def test_a_run_that_a_callback_stops_ends_there_even_if_something_dies_just_then(tmp_path: Path) -> None:
