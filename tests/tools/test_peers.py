@@ -16,7 +16,7 @@ assert sys.argv[1:] == ["100", "10", "6"]
 kept = bytearray(40 * 2**20)
 print("round 0 is not one")
 for number in range(1, {rounds} + 1):
-    until = time.process_time() + 0.02
+    until = time.process_time() + 0.1
     while time.process_time() < until:
         pass
     print("round", number, flush=True)
@@ -31,8 +31,8 @@ def measured(folder: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> peer
 
 def test_time_and_memory_of_a_program_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     row = measured(tmp_path, monkeypatch, rounds=6)
-    assert row.round_s >= 0.02
-    assert 0.01 <= row.processor_s < 1
+    assert row.round_s >= 0.1
+    assert 0.05 <= row.processor_s < 1
     assert row.megabytes > 0
 
 

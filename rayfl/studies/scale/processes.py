@@ -56,11 +56,13 @@ def peak_memory(every_s: float = 0.2) -> Iterator[dict[str, int]]:
     peak, over = dict[str, int](), threading.Event()
 
     def sample() -> None:
-        while not over.wait(every_s):
+        while True:
             now = memory()
             if sum(now.values()) > sum(peak.values()):
                 peak.clear()
                 peak.update(now)
+            if over.wait(every_s):
+                return
 
     thread = threading.Thread(target=sample, name="rayfl scale")
     thread.start()
