@@ -153,7 +153,7 @@ UNITS = 8
 """Units that a host's share of a round is divided into, if it has as many groups and they are not too short; and units
 whose answers a host may hold that its death would lose."""
 
-SHORTEST_S = 0.05
+SHORTEST_S = 0.1
 LONGEST_S = 1.0
 """Limits on the time that a unit should take: a call costs a millisecond or two, and what a host has in hand is what
 it may lose, and what other hosts cannot take from it."""
