@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
 def main(arguments: Sequence[str], prog: str) -> int:
     """Runs the command; `exit_status` explains what it returns. Wrong options exit with 2."""
     options = parser(prog).parse_args(arguments)
+    options.command = shlex.join([*prog.split(), *arguments])
     return exit_status(lambda: options.execute(options))
 
 
@@ -92,8 +94,8 @@ def _execute(options: argparse.Namespace) -> int:
     measured = sum(point.cost is not None for point in found)
     left_out = sum(map(len, axes.values())) - len(found)
     draw(found, options.out / "scale.png")
-    limit, command = machine_bytes(), "rayfl scale"
-    (options.out / "scale.md").write_text(as_markdown(found, command, limit), encoding="utf-8")
+    limit = machine_bytes()
+    (options.out / "scale.md").write_text(as_markdown(found, options.command, limit), encoding="utf-8")
     for line in first_to_break(found, limit):
         console.print(f"first to break: {line}", soft_wrap=True)
     console.print(f"{options.out}: {measured} measurements, {left_out} left out by the budget", soft_wrap=True)

@@ -64,7 +64,7 @@ def test_what_breaks_first_is_where_the_line_reaches_the_memory() -> None:
     at = {10.0: 1e8 + 10 * 3e6, 100.0: 1e8 + 100 * 3e6, 400.0: 1e8 + 400 * 3e6}  # 3 MB for each MB of data
     found = [Point("data", value, with_driver(size)) for value, size in at.items()]
     (line,) = first_to_break(found, limit=round(5e8 + 3e6 * 7000))
-    assert line.startswith("data: 22 GB of memory are full at about 7e+03 MB of data; most of it is in the driver, ")
+    assert line.startswith("data: 22 GB of memory are full at about 7,000 MB of data; most of it is in the driver, ")
     assert line.endswith(" 3,000,000 bytes for each")
     assert first_to_break([Point("data", 1, COST), Point("data", 2, COST)], 10**9) == [], "nothing grows"
     assert Line(5.0, 0.0).reaches(10.0) == float("inf")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -146,11 +147,14 @@ def first_to_break(found: Sequence[Point], limit: int) -> list[str]:
         x, totals = [value for value, _ in pairs], [sum(one.memory.values()) for _, one in pairs]
         if name == "hosts" or len(x) < 2 or totals[-1] < (1 + GROWTH) * totals[0]:
             continue
+        full = Line.through(x, totals).reaches(limit)
+        if full == math.inf:
+            continue
         slopes = {role: Line.through(x, [one.memory.get(role, 0) for _, one in pairs]).slope for role in ROLES}
         role = max(slopes, key=slopes.__getitem__)
         lines.append(
-            f"{name}: {limit / 1e9:.0f} GB of memory are full at about {Line.through(x, totals).reaches(limit):.2g} "
-            f"{axis.unit}; most of it is in the {role}, {slopes[role]:,.0f} bytes for each"
+            f"{name}: {limit / 1e9:.0f} GB of memory are full at about {float(f'{full:.2g}'):,.0f} {axis.unit}; most "
+            f"of it is in the {role}, {slopes[role]:,.0f} bytes for each"
         )
     return lines
 
@@ -174,8 +178,9 @@ def rows(found: Iterable[Point]) -> list[tuple[str, ...]]:
 
 
 def as_markdown(found: Sequence[Point], command: str, limit: int) -> str:
-    """The table and what breaks first, as Markdown."""
-    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows(found)]
+    """The table, axis by axis, and what breaks first, as Markdown."""
+    by_axis = sorted(found, key=lambda point: (list(AXES).index(point.axis), point.value))
+    lines = [COLUMNS, tuple("---" for _ in COLUMNS), *rows(by_axis)]
     breaks = [f"- {line}" for line in first_to_break(found, limit)]
     return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", *breaks, "", f"    {command}", ""])
 
