@@ -111,7 +111,9 @@ _FORMS = (
 )
 
 
-def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = None) -> Dataset:
+def dataset_of_arrays(
+    name: str, loaded: Any, provenance: Provenance | None = None, num_classes: int | None = None
+) -> Dataset:
     """Builds a data set from numpy arrays, or anything that numpy can read.
 
     Args:
@@ -122,10 +124,10 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
             be omitted for `test`. x may also be a mapping from names to arrays; x or any of its arrays may be a list
             of arrays, lists or tensors of different lengths.
         provenance: Where the data comes from; by default, arrays of this name.
+        num_classes: The number of classes, if labels are; by default the largest label determines it.
 
     Returns:
-        A data set whose largest label determines the number of classes, if labels are single integers; otherwise
-        without classes.
+        A data set with classes if labels are single integers; otherwise without.
 
     Raises:
         DataError: `loaded` has another form, class labels do not start at 0, or a label is too large to be a class.
@@ -151,7 +153,7 @@ def dataset_of_arrays(name: str, loaded: Any, provenance: Provenance | None = No
         name=name,
         train=parts["train"],
         test=parts["test"],
-        num_classes=_num_classes(parts, f"data.name: '{name}'"),
+        num_classes=_num_classes(parts, f"data.name: '{name}'", num_classes),
         provenance=provenance or Provenance("arrays", f"arrays from {name}"),
         natural=natural_clients({part: len(data) for part, data in parts.items()}, clients, f"data.name: '{name}'"),
         tests={part: samples for part, samples in parts.items() if part not in ("train", "test")},
@@ -222,7 +224,7 @@ def _check(samples: Samples, what: str) -> None:
         raise DataError(f"{what}_x is a single value, not an array with a row per sample")
 
 
-def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
+def _num_classes(parts: Mapping[str, Samples], what: str, stated: int | None) -> int | None:
     train = parts["train"].y
     if train.ndim != 1 or train.dtype.kind == "f":
         return None
@@ -233,9 +235,8 @@ def _num_classes(parts: Mapping[str, Samples], what: str) -> int | None:
                 f"{what}: {part}_y has the label {labels.min()}; classes are numbered from 0 (labels other than "
                 "classes must be floating point numbers)"
             )
-    for samples in parts.values():
-        if isinstance(samples.y, ClientRows) and samples.y.clients.num_classes is not None:
-            return samples.y.clients.num_classes
+    if stated is not None:
+        return stated
     largest = int(max(labels.max() for labels in known.values()))
     count = sum(len(samples) for samples in parts.values())
     if largest >= max(1000, count):

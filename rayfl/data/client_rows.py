@@ -79,8 +79,8 @@ class LoadedClients:
         self._kept: OrderedDict[tuple[str, int], Pair] = OrderedDict()
         self._kept_bytes = 0
         self.sets: dict[str, ClientSet] = {}
-        stated = [getattr(source, "num_classes", None) for source in sources.values()]
-        self.num_classes: int | None = max((int(one) for one in stated if one is not None), default=None)
+        stated = [self._stated_classes(part, source) for part, source in sources.items()]
+        self.num_classes: int | None = max((one for one in stated if one is not None), default=None)
         for part in sources:
             self._try(part)
 
@@ -154,9 +154,18 @@ class LoadedClients:
                 self.sets[part] = ClientSet(offsets, kinds, y, client, Tried.of([{"": x}], [y]))
         self.sets[part] = replace(self.sets[part], labels=np.concatenate(labels))
 
+    def _stated_classes(self, part: str, source: ClientSource) -> int | None:
+        where = f"{self.name}: {part}"
+        stated = _theirs(lambda: getattr(source, "num_classes", None), where)
+        if stated is None:
+            return None
+        if not isinstance(stated, int | np.integer) or stated < 1:
+            raise DataError(f"{where}: the source's num_classes is {stated!r}; state a number of classes above 0")
+        return int(stated)
+
     def _sizes(self, part: str, source: ClientSource) -> np.ndarray:
         where = f"{self.name}: {part}"
-        sizes = np.asarray(_theirs(source.sizes, where))
+        sizes = array_from(_theirs(source.sizes, where), f"{where}: the values of sizes()")
         if sizes.ndim != 1 or not sizes.size or sizes.dtype.kind not in "ui" or sizes.min() < 0 or not sizes.any():
             raise DataError(
                 f"{where}: sizes() returned {sizes.dtype}{list(sizes.shape)}; return a number for each client"

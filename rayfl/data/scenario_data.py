@@ -125,7 +125,7 @@ def with_clients_opened(
         every_client: Whether all clients are loaded now, into memory that `reserved` provides.
 
     Returns:
-        The result, and the clients that are loaded later, if any.
+        The result, and the clients, if any.
 
     Raises:
         DataError: A client has other samples than its size says, or than other clients have; or `load` raised.
@@ -138,7 +138,7 @@ def with_clients_opened(
     for part, known in clients.sets.items():
         x, y = (ClientRows(clients, part, place, range(int(known.offsets[-1]))) for place in (0, 1))
         opened[part] = (*(_all_loaded(x, y) if every_client else (x, y)), OrderedShards(known.offsets))
-    return {**loaded, **opened}, None if every_client else clients
+    return {**loaded, **opened}, clients
 
 
 def _all_loaded(x: ClientRows, y: ClientRows) -> tuple[np.ndarray, np.ndarray]:
@@ -177,9 +177,10 @@ def _from_source(config: Data, seed: int, data_dir: Path, cache_dir: Path, every
     if not isinstance(loaded, Dataset):
         opened = with_datasets_opened(loaded, call, collated=config.collate is not None)
         read = [] if opened is loaded else [f"PyTorch Datasets from {config.name}, whose items are read when needed"]
-        if clients is not None:
+        if clients is not None and not every_client:
             read.append(f"clients from {config.name}, each loaded where it is trained")
-        dataset = dataset_of_arrays(config.name, opened, Provenance("arrays", "; ".join(read)) if read else None)
+        provenance = Provenance("arrays", "; ".join(read)) if read else None
+        dataset = dataset_of_arrays(config.name, opened, provenance, clients.num_classes if clients else None)
         if clients is not None:
             clients.num_classes = dataset.num_classes
         return dataset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -247,6 +248,31 @@ def test_a_source_may_state_its_number_of_classes() -> None:
     store = stored(of("five_classes"))
     assert store.num_classes == 5
     assert store.train.y[store.train_shards[2]].tolist() == [2, 3, 4]
+
+
+def of_unused_classes() -> dict[str, Any]:
+    return {"train": OfFiveClasses(), "test": sensors()["test"]}
+
+
+def test_preparing_keeps_the_classes_that_a_source_states(tmp_path: Path) -> None:
+    assert written(of("of_unused_classes"), tmp_path).num_classes == 5
+    assert stored(from_disk(tmp_path)).num_classes == stored(of("of_unused_classes")).num_classes == 5
+
+
+@pytest.mark.parametrize("stated", ["many", 2.5, 0, [3]])
+def test_a_number_of_classes_that_is_none_is_refused(stated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(OfFiveClasses, "num_classes", stated)
+    with pytest.raises(DataError, match=rf"train: the source's num_classes is {re.escape(repr(stated))}; state a"):
+        stored(of("of_unused_classes"))
+
+
+def uneven_sizes() -> dict[str, Any]:
+    return sensors(sizes=[[1], [2, 3]])
+
+
+def test_sizes_that_are_no_array_are_refused() -> None:
+    with pytest.raises(DataError, match=r"uneven_sizes': train: the values of sizes\(\) are lists that differ"):
+        stored(of("uneven_sizes"))
 
 
 @pytest.mark.parametrize(
