@@ -43,20 +43,24 @@ def places_in(file: Path, columns: Sequence[Column]) -> tuple[tuple[int, ...], .
         reader = pa.ipc.open_file(whole)
         batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         return tuple(
-            (len(batch), *(place - whole.address for column in batch.columns for place in _addresses(column)))
+            (len(batch), *(_place(buffer, whole) for column in batch.columns for buffer in _buffers(column)))
             for batch in batches
         )
 
 
-def _addresses(array: pa.Array) -> list[int]:
-    """Where the offsets of a ragged column and the values begin in memory."""
+def _place(buffer: pa.Buffer, whole: pa.Buffer) -> int:
+    """Where a buffer begins in a file; 0 for one without values, whose address may be anywhere."""
+    return buffer.address - whole.address if buffer.size else 0
+
+
+def _buffers(array: pa.Array) -> list[pa.Buffer]:
+    """The offsets of a ragged column, and the values."""
     found = []
     while not pa.types.is_primitive(array.type):
         if pa.types.is_large_list(array.type):
-            found.append(array.buffers()[1].address)
+            found.append(array.buffers()[1])
         array = array.values
-    buffer = array.buffers()[1]
-    return [*found, buffer.address]
+    return [*found, array.buffers()[1]]
 
 
 def _type(column: Column) -> pa.DataType:
