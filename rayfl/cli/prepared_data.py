@@ -63,6 +63,7 @@ def _prepare(options: argparse.Namespace) -> int:
     from rayfl.data.files import cache_folder, data_folder
     from rayfl.data.prepared.unwritten import WriteFragments, one_by_one
     from rayfl.data.prepared.writer import prepare
+    from rayfl.errors import ResourceError
 
     scenario, write = _scenario(options.source, options.overrides), cast("WriteFragments", one_by_one)
     data_dir = data_folder(options.data_dir).absolute()
@@ -70,7 +71,12 @@ def _prepare(options: argparse.Namespace) -> int:
         from rayfl.backends.ray.fragments import OnCluster
 
         write = OnCluster(scenario, data_dir, options.address)
-    manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder, write=write)
+    try:
+        manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder, write=write)
+    except OSError as error:
+        raise ResourceError(
+            f"{options.folder}: cannot be written to ({error.strerror or error}); name a folder that can"
+        ) from error
     sizes = ", ".join(f"{one.rows:,} in {name}" for name, one in manifest.sets.items())
     print(f"prepared {manifest.name} in {options.folder}: {manifest.clients:,} clients, samples: {sizes}")
     print(f'write: data = {{ name = "prepared", options = {{ path = "{options.folder}" }} }}')

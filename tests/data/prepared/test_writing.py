@@ -164,6 +164,14 @@ def test_a_folder_that_holds_something_else_is_left_alone(what: str, tmp_path: P
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "it"
+    assert rayfl_command(["data", "prepare", "tests.data.prepared.scenes:images", str(folder)]) == 1
+    expected = f"error: {folder}: cannot be written to (Not a directory); name a folder that can\n"
+    assert capsys.readouterr().err == expected
+
+
 def test_what_cannot_be_prepared_is_refused(tmp_path: Path) -> None:
     prepared(data("images"), tmp_path / "it")
     with pytest.raises(DataError, match="'prepared' is prepared already; name the source"):
