@@ -270,6 +270,7 @@ class Materialised:
         partition: The partition, with all options.
         clients: The number of clients.
         seed: The seed of the data.
+        num_classes: The number of classes; None if labels are not classes.
         named: Whether the clients have names of their own.
     """
 
@@ -277,6 +278,7 @@ class Materialised:
     partition: Named
     clients: int
     seed: int
+    num_classes: int | None
     named: bool
 
 

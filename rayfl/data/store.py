@@ -199,7 +199,7 @@ def split_store(config: Data, seed: int, data_dir: Path, cache_dir: Path, every_
     dataset = load(config, seed, data_dir, cache_dir, every_client)
     partition = config.partition or Named(name="natural" if dataset.natural else "iid")
     if dataset.materialised:
-        partition = check_materialised(config, seed, dataset.materialised)
+        partition = check_materialised(config, seed, dataset.materialised, dataset.num_classes)
     natural, by_client = dataset.natural, partition.name == "natural"
     if natural and by_client:
         chosen = f" ({'; '.join(dataset.chosen)})" if dataset.chosen else ""

@@ -169,11 +169,17 @@ def partition_classes(config: Data, train: Samples, num_classes: int | None) -> 
     return None, None
 
 
-def check_materialised(config: Data, seed: int, made: Materialised) -> Named:
+def check_materialised(config: Data, seed: int, made: Materialised, num_classes: int | None) -> Named:
     """The partition under which prepared data has the clients that it was prepared with: their own.
 
+    Args:
+        config: The scenario's data section.
+        seed: The seed of the data.
+        made: How the data was prepared.
+        num_classes: The number of classes that the scenario uses.
+
     Raises:
-        ScenarioError: The scenario asks for a partition that is not the one of the data.
+        ScenarioError: The scenario asks for a partition that is not the one of the data, or of some of its classes.
     """
     chosen = config.partition
     if chosen is not None:
@@ -186,6 +192,12 @@ def check_materialised(config: Data, seed: int, made: Materialised) -> Named:
             raise ScenarioError(
                 f"data.partition: {wanted}, but {made.folder} was prepared with {found}; leave data.partition out, or "
                 "prepare the data again"
+            )
+        if chosen.name != "natural" and num_classes != made.num_classes:
+            raise ScenarioError(
+                f"data.partition: '{chosen.name}' of the classes in data.classes is not the partition of "
+                f"{made.folder}, which was prepared with more; leave data.partition out, or prepare the data with "
+                "data.classes"
             )
     return Named(name="natural")
 

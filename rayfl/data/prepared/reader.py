@@ -35,7 +35,8 @@ def load_prepared(source: Literal["auto", "files", "generated"], path: Path) -> 
     manifest, digest = read_manifest(folder)
     train, test, names = _read_index(folder, manifest)
     samples = {name: _samples(folder, digest, manifest, name) for name in manifest.sets}
-    description = f"{manifest.description}; prepared in {path}"
+    description, named = f"{manifest.description}; prepared in {path}", names is not None
+    made = Materialised(str(path), manifest.made_by, manifest.clients, manifest.seed, manifest.num_classes, named)
     return Dataset(
         name=manifest.name,
         train=samples.pop("train"),
@@ -45,7 +46,7 @@ def load_prepared(source: Literal["auto", "files", "generated"], path: Path) -> 
         natural=NaturalClients(ClientNames.of(np.arange(len(train))) if names is None else names, train, test),
         tests=samples,
         chosen=manifest.chosen,
-        materialised=Materialised(str(path), manifest.made_by, manifest.clients, manifest.seed, names is not None),
+        materialised=made,
     )
 
 

@@ -231,6 +231,10 @@ def test_a_host_with_another_manifest_ends_before_it_trains(tmp_path: Path) -> N
         ({"partition": {"name": "dirichlet", "beta": 1.0}, "clients": 4}, "4 clients.*was prepared with .*5 clients"),
         ({"partition": {"name": "dirichlet", "beta": 1.0}, "clients": 5, "seed": 1}, "data seed 1, but .*data seed 0"),
         ({"partition": "natural"}, "'natural'.*was prepared with 'dirichlet'"),
+        (
+            {"partition": {"name": "dirichlet", "beta": 1.0}, "clients": 5, "classes": {"places": [[0, 2]]}},
+            "'dirichlet' of the classes in data.classes is not the partition of .*, which was prepared with more",
+        ),
         ({"source": "generated"}, "'prepared' has nothing to generate"),
     ],
 )

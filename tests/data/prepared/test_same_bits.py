@@ -109,6 +109,13 @@ def test_choices_and_test_samples_dealt_by_class_are_kept_when_data_is_prepared(
         assert after.chosen == before.chosen
 
 
+def test_a_scenario_that_partitions_some_classes_runs_with_data_prepared_from_it(tmp_path: Path) -> None:
+    choice = {"clients": 4, "partition": {"name": "dirichlet", "beta": 5.0}, "classes": {"places": [[0, 2]]}}
+    source = data("vectors", **choice)
+    prepared(source, tmp_path)
+    assert batches(stored(from_disk(tmp_path, **choice))) == batches(stored(source))
+
+
 def test_a_run_has_the_same_bits_as_from_memory(tmp_path: Path) -> None:
     source = {"name": "tests.data.prepared.scenes:images", "validation_share": 0.2, "augment": ["flip"]}
     prepared(data("images"), tmp_path / "it")
