@@ -65,8 +65,8 @@ def test_a_repeated_client_update_starts_from_the_committed_state(new: New) -> N
 @pytest.mark.parametrize(
     ("held", "committed", "complaint"),
     [
-        ((), {3: 2}, "after round 2 is lost: its worker was restarted and no longer has it; run the scenario again"),
-        ((FIRST,), {3: 2}, "after round 2 is lost: its worker only has the state after round 1; run"),
+        ((), {3: 2}, "after round 2 is lost: its worker was restarted and no longer has it$"),
+        ((FIRST,), {3: 2}, "after round 2 is lost: its worker only has the state after round 1$"),
         (
             (FIRST, SECOND),
             {3: 1},

@@ -195,7 +195,7 @@ class ClientStates:
         if committed is not None and held < committed:
             raise LostError(
                 f"the state of client {client} after round {committed} is lost: its worker only has the state after "
-                f"round {held}; run the scenario again"
+                f"round {held}"
             )
         expected = "no state yet" if committed is None else f"the state after round {committed}"
         raise RayflError(
@@ -213,7 +213,4 @@ def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:
 
 
 def _lost(client: int, when: str) -> LostError:
-    return LostError(
-        f"the state of client {client} {when} is lost: its worker was restarted and no longer has it; run the scenario "
-        "again"
-    )
+    return LostError(f"the state of client {client} {when} is lost: its worker was restarted and no longer has it")
