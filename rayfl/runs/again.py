@@ -32,9 +32,9 @@ def resume_or_start(options: RunOptions, folder: str | Path, say: Callable[[str]
     """
     place = located(folder)
     if isinstance(place, Path):
+        _wait_until_free(place, say)  # first, since that process may begin the run meanwhile, or finish it
         begun = (place / SCENARIO_FILE).is_file()
         status = (place / STATUS).read_bytes() if (place / STATUS).is_file() else None
-        _wait_until_free(place, say)
     else:
         begun, status = place.holds(SCENARIO_FILE), place.read(STATUS)
     if begun and _status_in(status) == "finished":

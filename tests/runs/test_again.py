@@ -10,8 +10,10 @@ import tomli_w
 from rayfl.cli.run import main
 from rayfl.errors import RayflError
 from rayfl.runs.again import resume_or_start
+from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import LOCK, run_lock
+from rayfl.runs.status import STATUS
 from tests.callbacks.scene import PLAIN, tables
 
 
@@ -55,6 +57,19 @@ def test_it_waits_for_the_lock_of_a_process_that_may_be_alive(tmp_path: Path, mo
     ]
     assert options is not None
     assert (options.folder, options.resume) == (tmp_path, None)
+
+
+def test_a_run_that_finishes_while_it_waits_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def finish(_: float) -> None:
+        (tmp_path / SCENARIO_FILE).touch()
+        (tmp_path / STATUS).write_text('{"status": "finished"}')
+        (tmp_path / LOCK).unlink()
+
+    said: list[str] = []
+    with run_lock(tmp_path):
+        monkeypatch.setattr("time.sleep", finish)
+        assert resume_or_start(RunOptions(), tmp_path, said.append) is None
+    assert said[1:] == [f"the run in '{tmp_path}' has finished"]
 
 
 @pytest.mark.parametrize(
