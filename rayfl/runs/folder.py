@@ -57,11 +57,14 @@ def check_writable(out: Path) -> None:
 def check_holds_no_run(folder: Path) -> None:
     """Creates the folder, and checks that it is writable and has no records yet.
 
+    A run that was killed before it began, as it waited for room on a cluster, left an empty metrics.jsonl at most.
+
     Raises:
         ResourceError: The folder is not writable, or already has the records of a run.
     """
     check_writable(folder)
-    if (folder / METRICS_FILE).exists():
+    metrics = folder / METRICS_FILE
+    if metrics.exists() and (metrics.stat().st_size or (folder / SCENARIO_FILE).exists()):
         raise ResourceError(f"'{folder}' already has the records of a run: remove them, or choose another folder")
 
 

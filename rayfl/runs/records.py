@@ -88,6 +88,7 @@ class Records:
             ResourceError: The folder is not writable, or already has the records of a run.
         """
         check_holds_no_run(folder)
+        (folder / METRICS_FILE).unlink(missing_ok=True)
         return cls(folder)
 
     def state(self) -> dict[str, Any]:

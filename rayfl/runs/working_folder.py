@@ -267,5 +267,5 @@ def check_holds_no_run(place: RemoteFolder) -> None:
     Raises:
         ResourceError: A run's records are there already.
     """
-    if place.holds(METRICS_FILE):
+    if place.holds(METRICS_FILE) and (place.holds(SCENARIO_FILE) or place.read(METRICS_FILE)):
         raise ResourceError(f"'{place}' already has the records of a run: remove them, or choose another folder")

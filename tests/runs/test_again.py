@@ -42,6 +42,19 @@ def test_the_same_command_begins_a_run_continues_it_and_leaves_it_when_it_has_fi
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it waits for room on a cluster, it has opened its records and written its status."""
+    folder = tmp_path / "one"
+    command = [str(scenario_in(tmp_path)), "--backend", "inline", "--resume-or-start", str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr("rayfl.backends.inline.inline_session", killed)
+        assert main(command) == 1
+    assert {"metrics.jsonl", "status.json"} <= {path.name for path in folder.iterdir()}
+    assert not (folder / SCENARIO_FILE).exists()
+    assert main(command) == 0
+    assert (folder / "model.safetensors").exists()
+
+
 def killed(*_: object) -> None:
     raise RayflError("killed on purpose")
 

@@ -261,6 +261,8 @@ def test_records_may_be_kept_in_your_own_folder_that_holds_no_others(tmp_path: P
     folder = tmp_path / "grid" / "cell"
     with Records.within(folder) as records:
         assert records.folder == folder
+    with Records.within(folder) as records:  # the run had not begun
+        records.write_scenario('name = "cell"')
     with pytest.raises(
         ResourceError, match=r"'.*cell' already has the records of a run: remove them, or choose another"
     ):

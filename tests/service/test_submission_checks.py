@@ -52,7 +52,7 @@ def test_a_scenario_that_cannot_run_is_rejected_at_once(tmp_path: Path, monkeypa
     with pytest.raises(ScenarioError, match=r"^callbacks\[0\]: cannot be sent to the cluster \(TypeError"):
         submit(HoldsALock())
     (tmp_path / "used").mkdir()
-    (tmp_path / "used" / "metrics.jsonl").touch()
+    (tmp_path / "used" / "metrics.jsonl").write_text("{}\n")
     with pytest.raises(ResourceError, match="used' already has the records of a run"):
         submit(folder=tmp_path / "used")
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
