@@ -26,12 +26,13 @@ from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
 from rayfl.console import log_console
 from rayfl.errors import RayflError
-from rayfl.interruption import StopRequest
+from rayfl.interruption import StopRequest, StopRequested
 from rayfl.passwords import without_passwords
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
 from rayfl.runs.status import LOST, UNDER_WAY, Status, read_status, readable_status
+from rayfl.wording import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,7 +178,8 @@ class RunActor:
             launch_run(submission.scenario, launch, console)
         except BaseException as error:  # nothing above this thread reports it
             message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-            console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
+            told = one_line(error) if isinstance(error, StopRequested) else f"error: {without_passwords(message)}"
+            console.print(told, markup=False, highlight=False, soft_wrap=True)
             if isinstance(error, HeldError):
                 return  # the folder's records are those of another run
             status = readable_status(folder)

@@ -17,6 +17,7 @@ import rayfl.runs.launch
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.errors import ResourceError
+from rayfl.interruption import StopRequested
 from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import HeldError
 from rayfl.runs.status import read_status
@@ -41,7 +42,7 @@ def actor_of(folder: Path, **options: Any) -> RunActor:
     return RunActor(*submission.packed())
 
 
-def ended(folder: Path, error: Exception, monkeypatch: pytest.MonkeyPatch, killed: list[Any]) -> str:
+def ended(folder: Path, error: BaseException, monkeypatch: pytest.MonkeyPatch, killed: list[Any]) -> str:
     """What the log says after a run that failed with an error before it wrote records."""
 
     def launch_run(*_: Any) -> None:
@@ -70,6 +71,13 @@ def test_a_run_whose_folder_another_holds_leaves_its_records_alone_even_damaged_
     (tmp_path / "status.json").write_text("{")
     assert ended(tmp_path, HeldError("another works there"), monkeypatch, killed) == "error: another works there\n"
     assert (tmp_path / "status.json").read_text() == "{"
+
+
+def test_a_run_that_is_stopped_while_it_waits_says_so_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: list[Any]
+) -> None:
+    assert ended(tmp_path, StopRequested(), monkeypatch, killed) == "stopped before its first round\n"
+    assert json.loads((tmp_path / "status.json").read_text())["status"] == "interrupted"
 
 
 class Silent(Callback):
