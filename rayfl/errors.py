@@ -52,6 +52,10 @@ class LostError(ResourceError):
     """A process of the run died or does not answer; the run can resume from its last checkpoint."""
 
 
+class StateLostError(LostError):
+    """A worker process that was restarted no longer has the state of a client."""
+
+
 class DivergenceError(RayflError):
     """Training diverged: a loss, a parameter or an update is not finite, or is too large to be plausible.
 

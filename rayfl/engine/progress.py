@@ -27,7 +27,7 @@ from rayfl.engine.state.segments import WrittenStates, in_order, states_of, stor
 from rayfl.engine.state.snapshots import Complete, RunSnapshot
 from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.totals import Simulated, Traffic, UpdateReport
-from rayfl.errors import LostError, RayflError
+from rayfl.errors import RayflError, StateLostError
 from rayfl.local.spending import SpendingByClient
 
 
@@ -183,7 +183,8 @@ class CommittedState:
             evaluations: Rounds whose evaluation has not been reported yet.
 
         Returns:
-            Function that adds the states of server and clients; it raises `LostError` if a client's state is missing.
+            Function that adds the states of server and clients; it raises `StateLostError` if that of a client is
+            missing.
 
         Raises:
             RayflError: What the schedule has in flight is not plain data.
@@ -231,7 +232,7 @@ def _check_whole(written: Sequence[np.ndarray], expected: np.ndarray, index: Rou
         return
     if lost := {*expected.tolist()}.difference(*(states.tolist() for states in written)):
         client, _, round = min(lost)
-        raise LostError(
+        raise StateLostError(
             f"the state of client {client} after round {round} is lost: its worker was restarted and no longer has it "
             f"for the snapshot of round {index.round}"
         )

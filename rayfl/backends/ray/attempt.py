@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import dropwhile
 from threading import Thread
 from typing import Any
 
@@ -43,13 +44,21 @@ class Deaths:
         actors: The run's actors.
         head: The head of the cluster.
         clock: A monotonic clock, in seconds.
+        with_states: Names of the phases in which hosts may keep states of clients.
 
     Attributes:
         without_node: Numbers of hosts that were ended, since their node was lost and no other has room for them.
     """
 
-    def __init__(self, actors: Actors, head: Head, clock: Callable[[], float] = time.monotonic) -> None:
-        self._head, self._clock = head, clock
+    def __init__(
+        self,
+        actors: Actors,
+        head: Head,
+        clock: Callable[[], float] = time.monotonic,
+        with_states: Collection[str] = (),
+    ) -> None:
+        self._head, self._clock, self._with_states = head, clock, with_states
+        self._stateful: list[HostRestarted] = []
         self._actors, self._asked = actors, clock()
         self._restarts: list[int] = []
         self._looked, self._missing, self.without_node = clock(), set[int](), set[int]()
@@ -60,14 +69,27 @@ class Deaths:
         self._restarts += [restarts(host.actor) for host in self._actors.hosts[len(self._restarts) :]]
 
     def since(self, done: RoundDone) -> Iterator[HostRestarted]:
-        """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most."""
+        """Hosts that Ray has restarted since the last call; asks Ray every few seconds at most.
+
+        Those that may have kept states of clients are left to `unmissed`: the run recovers once one of the states is
+        missed, and the death would count twice.
+        """
         if self._clock() - self._asked < ASKS_EVERY_S or not self._head.is_there():
             return
         self._asked = self._clock()
         for number, host in enumerate(self._actors.hosts):
             before, self._restarts[number] = self._restarts[number], restarts(host.actor)
             if self._restarts[number] > before:
-                yield HostRestarted(done.phase, done.round, number, self._restarts[number])
+                restarted = HostRestarted(done.phase, done.round, number, self._restarts[number])
+                if done.phase in self._with_states:
+                    self._stateful.append(restarted)
+                else:
+                    yield restarted
+
+    def unmissed(self) -> Iterator[HostRestarted]:
+        """Hosts that may have kept states and were restarted; to be called once it is clear that none was missed."""
+        yield from self._stateful
+        self._stateful = []
 
     def end_homeless(self) -> None:
         """Ends hosts that have had no node for some seconds: their calls fail, instead of waiting for a new node."""
@@ -158,7 +180,7 @@ class Attempt:
             except RayError as error:
                 raise self._told(error) from None
             self._names = names_of(self.actors.all)
-            self.deaths = Deaths(self.actors, self.head)
+            self.deaths = Deaths(self.actors, self.head, with_states=_phases_with_states(run))
             self._watchdog = Watchdog(
                 run.scenario, WithHead(self.actors.scheduler, self.head, self.deaths.end_homeless)
             )
@@ -293,6 +315,12 @@ class Attempt:
         converted = as_rayfl_error(error, self._names)
         self._log.write(take_ray_text(converted))
         return converted
+
+
+def _phases_with_states(run: RunPlan) -> list[str]:
+    """The first phase whose clients keep a state beyond a round, and those after it."""
+    after = dropwhile(lambda plan: not plan.keeps_client_state, run.phases)
+    return [plan.phase.name for plan in after]
 
 
 def _copied(model: SentModel) -> SentModel:

@@ -21,6 +21,7 @@ from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
     Event,
+    HostRestarted,
     HostsChanged,
     Recovering,
     RoundDone,
@@ -30,7 +31,7 @@ from rayfl.engine.events import (
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
-from rayfl.errors import LostError, ResourceError
+from rayfl.errors import LostError, ResourceError, StateLostError
 from rayfl.models.tensors import SentModel
 from rayfl.privacy.release_ledger import Charges
 
@@ -99,6 +100,7 @@ class RaySession:
                 if event is None:
                     self._final = self._committed()
                     self._states.enter(State.OVER)
+                    yield from self._attempt.deaths.unmissed()
                     return
             except LostError as error:
                 yield from self._recover(error)
@@ -196,8 +198,10 @@ class RaySession:
         self._latest = event
         return event
 
-    def _recover(self, error: ResourceError) -> Iterator[Recovering | HostsChanged]:
+    def _recover(self, error: ResourceError) -> Iterator[HostRestarted | Recovering | HostsChanged]:
         """Continues without the actors that were lost; retries until that works or the policy gives up."""
+        if not (isinstance(error, StateLostError) or self._attempt.deaths.without_node):
+            yield from self._attempt.deaths.unmissed()
         self._states.enter(State.RECOVERING)
         before = len(self._attempt.hosts)
         if self._attempt.deaths.without_node:
@@ -217,10 +221,11 @@ class RaySession:
             except ResourceError as again:
                 error = again
 
-    def _leave(self) -> Iterator[HostsChanged]:
+    def _leave(self) -> Iterator[HostRestarted | HostsChanged]:
         """Continues, after the snapshot with which the run paused, without the hosts on nodes that are about to go."""
         before, leaving, self._leaving = len(self._attempt.hosts), self._leaving, ()
         self._states.enter(State.RECOVERING)
+        yield from self._attempt.deaths.unmissed()
         self._attempt.actors.lose(leaving)
         self._begin_again()
         yield from self._changed(before)

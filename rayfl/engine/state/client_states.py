@@ -13,7 +13,7 @@ from rayfl.engine.state.committed_rounds import KEPT, CommittedRounds, KeptState
 from rayfl.engine.state.segments import StateSegments, StoredStates, WrittenStates, states_of
 from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.state.tensor_memory import KeptTensor, TensorMemory
-from rayfl.errors import LostError, RayflError
+from rayfl.errors import RayflError, StateLostError
 from rayfl.local.client_state import BUFFER_OF
 from rayfl.local.state import Scope
 
@@ -64,7 +64,7 @@ class ClientStates:
             device: Device of the copy.
 
         Raises:
-            LostError: The state is lost.
+            StateLostError: The state is lost.
             RayflError: The state is from a later round.
         """
         self._enter(round_index.phase)
@@ -83,7 +83,7 @@ class ClientStates:
         """Returns a copy of a client's state between two rounds, on a device; arguments as for `open`.
 
         Raises:
-            LostError: The state is lost.
+            StateLostError: The state is lost.
             RayflError: The state is from a later round.
         """
         self._enter(phase)
@@ -110,7 +110,7 @@ class ClientStates:
             scopes: The scope of every name that the phase declares; state of scope `round` is dropped.
 
         Raises:
-            LostError: A client has no staged state, so this host was restarted.
+            StateLostError: A client has no staged state, so this host was restarted.
         """
         self._enter(round_index.phase)
         staged = self._staged[round_index.round]
@@ -193,7 +193,7 @@ class ClientStates:
         if held is None:
             raise _lost(client, f"after round {committed}")
         if committed is not None and held < committed:
-            raise LostError(
+            raise StateLostError(
                 f"the state of client {client} after round {committed} is lost: its worker only has the state after "
                 f"round {held}"
             )
@@ -212,5 +212,5 @@ def _copy(state: Mapping[str, KeptTensor], device: torch.device) -> State:
     return {name: tensor.copy(device) for name, tensor in state.items()}
 
 
-def _lost(client: int, when: str) -> LostError:
-    return LostError(f"the state of client {client} {when} is lost: its worker was restarted and no longer has it")
+def _lost(client: int, when: str) -> StateLostError:
+    return StateLostError(f"the state of client {client} {when} is lost: its worker was restarted and no longer has it")

@@ -13,9 +13,9 @@ from rayfl.backends.ray.attempt import Deaths
 from rayfl.backends.ray.placement import Reservation
 from rayfl.backends.ray.session import RaySession
 from rayfl.config.execution import Resources
-from rayfl.engine.events import Event, HostsChanged, Recovering, RoundDone
+from rayfl.engine.events import Event, HostRestarted, HostsChanged, Recovering, RoundDone
 from rayfl.engine.totals import Traffic
-from rayfl.errors import LostError
+from rayfl.errors import LostError, StateLostError
 from tests.engine.scenes import TINY, prepared
 
 
@@ -28,7 +28,7 @@ class Scene:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *attempts: tuple[int, list[Event | LostError | None]]) -> None:
         self.attempts, self.said = list(attempts), list[str]()
-        self.leaving = list[int]()
+        self.leaving, self.restarted = list[int](), list[HostRestarted]()
         self.goes_on = True
         monkeypatch.setattr("rayfl.backends.ray.session.Attempt", self.attempt)
         monkeypatch.setattr("rayfl.backends.ray.session.time.sleep", lambda seconds: None)
@@ -38,6 +38,7 @@ class Scene:
 
     def attempt(self, *_: Any, **__: Any) -> Any:
         hosts, reports = self.attempts.pop(0)
+        self.restarted = []  # each attempt has its own `Deaths`
 
         def following() -> Event | None:
             report = reports.pop(0)
@@ -60,7 +61,11 @@ class Scene:
                 reservation=None, lose=lambda numbers: self.said.append(f"lose {', '.join(map(str, numbers))}")
             ),
             deaths=SimpleNamespace(
-                since=lambda event: (), without_node=set(), in_updates=dict, to_leave=lambda: self.leaving
+                since=lambda event: (),
+                unmissed=lambda: self.restarted,
+                without_node=set(),
+                in_updates=dict,
+                to_leave=lambda: self.leaving,
             ),
         )
 
@@ -199,6 +204,37 @@ def test_a_group_is_given_back_with_its_last_place(monkeypatch: pytest.MonkeyPat
     assert groups.table.keys() == {"0"}, "the first host needs it"
     reservation.give_back([first])
     assert groups.table == {}
+
+
+@pytest.mark.parametrize("with_states", [(), ("later",), ("cyclic", "later")])
+def test_a_restarted_host_that_may_have_kept_states_is_reported_at_the_end(
+    with_states: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then a recovery may report the same death."""
+    now, counts = [0.0], {"x": 0, "y": 3}
+    monkeypatch.setattr(attempts, "restarts", lambda actor: counts[actor])
+    actors: Any = SimpleNamespace(hosts=[SimpleNamespace(actor=name) for name in counts])
+    head: Any = SimpleNamespace(is_there=lambda: True)
+    deaths = Deaths(actors, head, lambda: now[0], with_states)
+    counts["y"] += 1
+    now[0] += attempts.ASKS_EVERY_S
+    (restarted,) = expected = [HostRestarted("cyclic", 7, host=1, times=4)]
+    is_held = restarted.phase in with_states
+    assert list(deaths.since(done(7))) == ([] if is_held else expected)
+    now[0] += attempts.ASKS_EVERY_S
+    assert list(deaths.since(done(7))) == []
+    assert list(deaths.unmissed()) == (expected if is_held else [])
+    assert list(deaths.unmissed()) == []
+
+
+@pytest.mark.parametrize("ending", [None, LostError("the server died"), StateLostError("no longer has it")])
+def test_a_death_is_reported_once(ending: LostError | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host is restarted after the first round: the loss of a state reports it, and of all else nothing does."""
+    scene = Scene(monkeypatch, (2, [done(1), ending]), (2, [done(2), None]))
+    scene.restarted = [HostRestarted("cyclic", 1, host=0, times=1)]
+    kinds = [type(event) for event in scene.events()]
+    assert kinds.count(Recovering) == (ending is not None)
+    assert kinds.count(HostRestarted) == (not isinstance(ending, StateLostError))
 
 
 def test_a_host_without_a_node_is_ended_at_the_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
