@@ -65,7 +65,7 @@ def test_runs_on_a_cluster_of_the_program_leave_no_socket_and_no_thread(tmp_path
         counts.append(open_sockets_and_threads())
     sockets, threads = zip(*counts, strict=True)
     assert sockets[-1] - sockets[0] < 5, "Ray closes those to the processes of a run a little later"
-    assert len(set(threads)) == 1
+    assert threads[-1] <= threads[0]
 
 
 def test_other_data_and_another_network_are_no_reason_for_other_hosts(session: Session, tmp_path: Path) -> None:
