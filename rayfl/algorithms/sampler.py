@@ -1,4 +1,4 @@
-"""Cohort samplers: classes that choose which clients take part in a round (`cohort = { sampler = ... }`).
+"""Cohort samplers: classes that choose which clients take part in a round, and their order in a relay.
 
 PowerOfChoice: Cho, Wang and Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
 Selection Strategies", 2020, its variant rpow-d.
@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,15 @@ from rayfl.config.component import Component
 from rayfl.config.registry import Registry
 from rayfl.errors import ScenarioError
 
-samplers = Registry("sampler", {"power_of_choice": "rayfl.algorithms.sampler:PowerOfChoice"})
+samplers = Registry(
+    "sampler",
+    {
+        "power_of_choice": "rayfl.algorithms.sampler:PowerOfChoice",
+        "largest_first": "rayfl.algorithms.sampler:LargestFirst",
+        "by_label": "rayfl.algorithms.sampler:ByLabel",
+        "highest_loss_first": "rayfl.algorithms.sampler:HighestLossFirst",
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,8 @@ class SamplingContext:
             not taken part are missing. Empty unless the sampler sets `reads_scalars`.
         state: What the sampler stored here in earlier rounds of this phase: numbers, text, and lists and tables of
             these. You may change it.
+        labels: int64 [clients], the most frequent class among each client's training samples, the lowest of several.
+            None unless the sampler sets `reads_labels`.
 
     Example:
         >>> import numpy as np
@@ -52,6 +63,7 @@ class SamplingContext:
     stream: np.random.Generator
     scalars: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
+    labels: np.ndarray | None = None
 
 
 class CohortSampler(Component, ABC):
@@ -63,6 +75,7 @@ class CohortSampler(Component, ABC):
         reads_scalars: Whether it reads `SamplingContext.scalars`. Each round is then drawn only after all earlier
             rounds have finished, so that what the sampler sees does not depend on timing and results stay bitwise
             reproducible; on Ray, rounds then cannot overlap.
+        reads_labels: Whether it reads `SamplingContext.labels`; data without classes is then refused.
 
     Example:
         >>> import numpy as np
@@ -78,6 +91,7 @@ class CohortSampler(Component, ABC):
     """
 
     reads_scalars: ClassVar[bool] = False
+    reads_labels: ClassVar[bool] = False
 
     @abstractmethod
     def draw(self, context: SamplingContext) -> Sequence[int]:
@@ -125,10 +139,7 @@ class PowerOfChoice(CohortSampler):
         drawn = context.stream.choice(len(shares), self.candidates, replace=False, p=shares)
         candidates = [int(client) for client in drawn]
 
-        def last_loss(client: int) -> float:
-            return context.scalars.get(client, {}).get("train_loss", math.inf)
-
-        return sorted(candidates, key=last_loss, reverse=True)[: self.clients]
+        return sorted(candidates, key=partial(_last_loss, context), reverse=True)[: self.clients]
 
     def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
         if not self.clients <= self.candidates <= num_clients:
@@ -137,3 +148,67 @@ class PowerOfChoice(CohortSampler):
                 f"clients = {self.clients} and candidates = {self.candidates}"
             )
         return self.clients, self.clients
+
+
+def _last_loss(context: SamplingContext, client: int) -> float:
+    """The mean loss of a client's steps in its last round; infinite before its first."""
+    return context.scalars.get(client, {}).get("train_loss", math.inf)
+
+
+class Ordered(CohortSampler, ABC):
+    """Draws the same clients as a plain number of them does, and puts them in an order, which a relay follows.
+
+    Clients that are equal in it stay as drawn.
+
+    Attributes:
+        clients: The size of the cohort.
+        reverse: Whether to reverse the order.
+    """
+
+    clients: PositiveInt
+    reverse: bool = False
+
+    def draw(self, context: SamplingContext) -> Sequence[int]:
+        drawn = context.stream.choice(len(context.sizes), self.clients, replace=False)
+        return sorted((int(client) for client in drawn), key=partial(self.key, context), reverse=self.reverse)
+
+    @abstractmethod
+    def key(self, context: SamplingContext, client: int) -> float:
+        """What the clients of a round are sorted by, lowest first."""
+
+    def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
+        if self.clients > num_clients:
+            raise ScenarioError(f"{self.clients} clients per round, but there are {num_clients}")
+        return self.clients, self.clients
+
+
+class LargestFirst(Ordered):
+    """Draws clients at random; those with the most training samples come first."""
+
+    name: str = "largest_first"
+
+    def key(self, context: SamplingContext, client: int) -> float:
+        return -float(context.sizes[client])
+
+
+class ByLabel(Ordered):
+    """Draws clients at random, in the order of their most frequent class: a relay meets one class after the other."""
+
+    reads_labels = True
+
+    name: str = "by_label"
+
+    def key(self, context: SamplingContext, client: int) -> float:
+        assert context.labels is not None
+        return float(context.labels[client])
+
+
+class HighestLossFirst(Ordered):
+    """Draws clients at random; those with the highest loss in their last round come first, and new ones before them."""
+
+    reads_scalars = True
+
+    name: str = "highest_loss_first"
+
+    def key(self, context: SamplingContext, client: int) -> float:
+        return -_last_loss(context, client)

@@ -61,24 +61,46 @@ def split_facts(store: ShardStore) -> SplitFacts:
     """Computes the statistics of a split, by the classes used for partitioning."""
     sizes = store.train_shards.sizes
     held_out = {name: part.shards.sizes for name, part in store.held_out.items() if part.shards is not None}
-    num_classes = store.num_classes
-    if store.made_classes is not None:
-        labels, num_classes = store.made_classes, int(store.made_classes.max()) + 1
-    elif num_classes is not None and _are_known_classes(store.train.y, num_classes):
-        labels = store.train.y
-    else:
+    if (found := _classes(store)) is None:
         return SplitFacts(sizes, held_out, None, None, None, None)
-    labels = labels[store.train_shards.rows].astype(np.int64, copy=False)
+    labels, num_classes = found
     overall = np.bincount(labels, minlength=num_classes) / len(labels)
-    owner = np.repeat(np.arange(len(sizes)), sizes)
-    # Only classes that a client has: with a million clients and hundreds of classes, most counts are zero.
-    pairs, counts = np.unique(owner * num_classes + labels, return_counts=True)
-    of_pair, label = pairs // num_classes, pairs % num_classes
+    of_pair, label, counts = _counts(sizes, labels, num_classes)
     share = counts / sizes[of_pair]
     more = np.abs(share - overall[label]) - overall[label]
     distances = 0.5 * (1 + np.bincount(of_pair, weights=more, minlength=len(sizes)))
     classes = np.bincount(of_pair, minlength=len(sizes))
     return SplitFacts(sizes, held_out, num_classes, classes, distances.clip(0, 1), labels)
+
+
+def main_classes(store: ShardStore) -> np.ndarray | None:
+    """[clients] int64: the most frequent class of each client, the lowest of several; None without classes."""
+    if (found := _classes(store)) is None:
+        return None
+    owner, label, counts = _counts(store.train_shards.sizes, *found)
+    order = np.lexsort((label, -counts, owner))
+    _, first = np.unique(owner[order], return_index=True)
+    return label[order][first]
+
+
+def _classes(store: ShardStore) -> tuple[np.ndarray, int] | None:
+    """The class of each training sample, [n] int64 ordered by client, and the number of classes; None without any."""
+    labels, num_classes = store.train.y, store.num_classes
+    if store.made_classes is not None:
+        labels, num_classes = store.made_classes, int(store.made_classes.max()) + 1
+    elif num_classes is None or not _are_known_classes(labels, num_classes):
+        return None
+    return labels[store.train_shards.rows].astype(np.int64, copy=False), num_classes
+
+
+def _counts(sizes: np.ndarray, labels: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Client, class and number of samples, for the classes that each client has.
+
+    With a million clients and hundreds of classes, most counts would be zero.
+    """
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    pairs, counts = np.unique(owner * num_classes + labels, return_counts=True)
+    return pairs // num_classes, pairs % num_classes, counts
 
 
 def empty_classes(store: ShardStore) -> str:

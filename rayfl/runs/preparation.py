@@ -31,6 +31,7 @@ from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buf
 from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sample_privacy import plan_sample_privacy
+from rayfl.engine.plan.sampling import population_of
 from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
 from rayfl.engine.plan.slices import cut, draw_bank, draw_test_samples
 from rayfl.engine.plan.symbolic_rounds import with_traces
@@ -171,7 +172,7 @@ def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole:
     simulated = scenario.participation
     plans = [
         plan.with_facts(
-            population=workload.population,
+            population=population_of(plan, workload),
             messages=planned_messages(plan, model, workload) if simulated else (),
             first_messages=planned_messages(plan, model, workload, first_round=True) if simulated else (),
         )

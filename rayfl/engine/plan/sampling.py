@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,32 @@ from rayfl.algorithms.sampler import CohortSampler, SamplingContext
 from rayfl.config.cohort import BySampler, BySize
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import check_plain
+from rayfl.data.split_facts import main_classes
 from rayfl.engine.plan.cohort import MANY, cohort_of, in_order
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.rounds import RoundIndex
+from rayfl.engine.plan.workload import Population, Workload
 from rayfl.engine.totals import UpdateReport
-from rayfl.errors import RayflError
+from rayfl.errors import RayflError, ScenarioError
 from rayfl.interruption import is_of_user_code
 from rayfl.streams import stream
 from rayfl.wording import report_as_theirs
+
+
+def population_of(plan: PhasePlan, workload: Workload) -> Population:
+    """The facts about the clients that the scheduler needs in a phase, with their classes if its sampler reads them.
+
+    Raises:
+        ScenarioError: The sampler reads classes, and labels are not classes; or as `Workload.population`.
+    """
+    if plan.sampler is None or not plan.sampler.reads_labels:
+        return workload.population
+    if (labels := main_classes(workload.store)) is None:
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.cohort: its sampler reads the clients' classes, and labels of this data are not "
+            f"classes; use another cohort, or data.labels_by"
+        )
+    return replace(workload.population, labels=labels)
 
 
 @dataclass(frozen=True)
@@ -75,7 +93,7 @@ class Sampling:
             ends = population.ends if isinstance(phase.settings.cohort, BySize) and len(sizes) > MANY else None
             cohort = cohort_of(phase, self._scenario.seed, index, sizes, before.last_client, ends)
         else:
-            cohort = in_order(phase, self._asked(sampler, index, sizes, state))
+            cohort = in_order(phase, self._asked(sampler, index, population, state))
         self._drawn[index.round] = SamplingSnapshot(index.phase, cohort[-1] if cohort else None, state)
         return cohort
 
@@ -93,18 +111,20 @@ class Sampling:
     def _scalars_before(self, index: RoundIndex) -> dict[int, dict[str, float]]:
         return dict(self._kept.scalars) if self._kept.phase == index.phase else {}
 
-    def _asked(self, sampler: CohortSampler, index: RoundIndex, sizes: np.ndarray, state: dict[str, Any]) -> list[int]:
+    def _asked(
+        self, sampler: CohortSampler, index: RoundIndex, population: Population, state: dict[str, Any]
+    ) -> list[int]:
         chosen = index.config(self._scenario).settings.cohort
         assert isinstance(chosen, BySampler)
-        who, shown = f"sampler '{chosen.sampler}'", sizes.view()
-        shown.setflags(write=False)
+        who = f"sampler '{chosen.sampler}'"
         context = SamplingContext(
             index.round,
             index.round_in_phase,
-            shown,
+            _read_only(population.sizes),
             stream(self._scenario.seed, "cohort", index.phase, index.round),
             deepcopy(self._scalars_before(index)) if sampler.reads_scalars else {},
             state,
+            None if population.labels is None else _read_only(population.labels),
         )
         try:
             drawn: Any = sampler.draw(context)
@@ -118,7 +138,13 @@ class Sampling:
             check_plain(state)
         except ValueError as error:
             raise RayflError(f"{who}: its state after round {index.round} is not plain data: {error}") from None
-        return _checked(drawn, len(sizes), f"{who}: draw() for round {index.round}")
+        return _checked(drawn, len(population.sizes), f"{who}: draw() for round {index.round}")
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    shown = array.view()
+    shown.setflags(write=False)
+    return shown
 
 
 def _checked(drawn: Any, num_clients: int, who: str) -> list[int]:

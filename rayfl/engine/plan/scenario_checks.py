@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.round_results import ALWAYS_KNOWN, DIVERGENCE
-from rayfl.algorithms.sampler import PowerOfChoice
+from rayfl.algorithms.sampler import HighestLossFirst, PowerOfChoice
 from rayfl.config.base_phase import BasePhase, PhaseSettings
 from rayfl.config.cohort import Bernoulli, BySampler, Explicit
 from rayfl.config.data import Data
@@ -213,9 +213,9 @@ def check_scenario(scenario: Scenario) -> list[PhasePlan]:
         _check_local_keys(plan, where)
         _check_eval_model(plan, where)
         _check_report(plan, where)
-        if isinstance(plan.sampler, PowerOfChoice) and not plan.algorithm.trains:
+        if isinstance(plan.sampler, PowerOfChoice | HighestLossFirst) and not plan.algorithm.trains:
             raise ScenarioError(
-                f"{where}.cohort: 'power_of_choice' reads training losses, and clients of "
+                f"{where}.cohort: '{plan.sampler.name}' reads training losses, and clients of "
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
             )
         check_hides_clients(plan, where)

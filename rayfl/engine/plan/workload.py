@@ -202,11 +202,13 @@ class Population:
         sizes: [clients], the number of training samples of each client.
         slices: Slices of the test samples.
         fragments: [clients] int32, the fragment of prepared data with each client's samples; None for other data.
+        labels: [clients] int64, the most frequent class of each client, for samplers that read it; else None.
     """
 
     sizes: np.ndarray
     slices: Slices
     fragments: np.ndarray | None = None
+    labels: np.ndarray | None = None
 
     @cached_property
     def ends(self) -> np.ndarray:

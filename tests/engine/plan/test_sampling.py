@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,14 +13,17 @@ import pytest
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.sampler import CohortSampler, SamplingContext
+from rayfl.algorithms.sampler import CohortSampler, HighestLossFirst, SamplingContext
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
+from rayfl.data.dataset import Samples
 from rayfl.engine.events import RoundDone
 from rayfl.engine.host import Host
 from rayfl.engine.plan import sampling
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
+from rayfl.engine.plan.sampling import Sampling, population_of
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.state_store import MemoryStore
@@ -28,7 +32,7 @@ from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
 from rayfl.models.tensors import split
 from tests.algorithms.reference import PlainUpdate
-from tests.algorithms.scene import PLAIN, SIZES, Setting, prepared
+from tests.algorithms.scene import PLAIN, SIZES, Setting, people, prepared
 from tests.counting import Counted, touched_by
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 
@@ -71,7 +75,7 @@ class Blind(Watching):
 
 def job(sampler: str, rounds: int = 5, **phase: Any) -> RunPlan:
     setting = Setting(PLAIN.cohorts, rounds, PLAIN.local)
-    cohort = {"sampler": sampler if ":" in sampler or sampler == "power_of_choice" else f"{__name__}:{sampler}"}
+    cohort = {"sampler": f"{__name__}:{sampler}" if sampler in globals() else sampler}
     phase = {"cohort": cohort | phase.pop("options", {}), **phase}
     return prepared(f"{__name__}:Noting", setting, phase)[0]
 
@@ -252,3 +256,54 @@ def test_the_resolved_scenario_has_the_samplers_defaults_and_runs_again() -> Non
     tables = tomllib.loads(first.scenario.to_toml())
     assert tables["phases"][0]["cohort"] == {"sampler": "power_of_choice", "clients": 2, "candidates": 5}
     assert Scenario.from_tables(tables) == first.scenario
+
+
+RELAY: dict[str, Any] = {"schedule": "relay", "algorithm": "fedavg"}
+PEOPLE_LABELS = np.split(people().train.y, np.cumsum(SIZES)[:-1])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("sampler", "keys"),
+    [
+        ("largest_first", [-size for size in SIZES]),
+        ("by_label", [int(np.bincount(labels).argmax()) for labels in PEOPLE_LABELS]),
+    ],
+)
+def test_an_order_keeps_the_clients_that_a_plain_number_draws_and_sorts_them(
+    sampler: str, keys: list[int], reverse: bool
+) -> None:
+    plan = job(sampler, 20, options={"clients": 5, "reverse": reverse}, **RELAY)
+    ordered, changed = Sampling(plan.scenario, plan.phases), 0
+    for round in range(1, 21):
+        index = RoundIndex(0, round, round)
+        plain = prepared("fedavg", Setting(PLAIN.cohorts, 20, PLAIN.local), {"cohort": 5} | RELAY)[0]
+        drawn = Sampling(plain.scenario, plain.phases).draw(index)
+        cohort = ordered.draw(index)
+        assert cohort == [drawn[place] for place in stably_sorted([keys[client] for client in drawn], reverse)]
+        changed += cohort != drawn
+    assert changed > 10
+
+
+def stably_sorted(keys: list[int], reverse: bool) -> list[int]:
+    """Positions by key, equal ones in their own order."""
+    order: list[int] = np.argsort([-key if reverse else key for key in keys], kind="stable").tolist()
+    return order
+
+
+def test_new_clients_come_first_then_those_with_the_highest_loss() -> None:
+    losses = {client: {"train_loss": loss} for client, loss in ((0, 1.0), (1, 3.0), (3, 2.0))}
+    context = SamplingContext(2, 2, np.array(SIZES[:5]), np.random.default_rng(0), losses)
+    cohort = HighestLossFirst(clients=5).draw(context)
+    assert set(cohort[:2]) == {2, 4}
+    assert cohort[2:] == [1, 3, 0]
+
+
+def test_an_order_by_class_needs_classes() -> None:
+    plan = job("by_label", options={"clients": 3}, **RELAY)
+    store = plan.workloads[0].store
+    targets = replace(store, train=Samples(store.train.x, store.train.y + 0.5))
+    with pytest.raises(
+        ScenarioError, match=r"^phases.federated.cohort: its sampler reads the clients' classes, and"
+    ):
+        population_of(plan.phases[0], replace(plan.workloads[0], store=targets))
