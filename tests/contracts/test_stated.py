@@ -11,7 +11,7 @@ from tests.contracts.edges import BOUNDS, Schema, alternatives
 from tests.contracts.places import PLACES
 
 RANGES = {
-    "int": "explicit ignore biases size shrink linear_probe.seed landscape.seed",
+    "int": "explicit ignore biases size shrink landscape.seed",
     "int > 0": "clients draw of uniform every samples bank batch_size epochs steps accumulate lr_drops choices "
     "augmentations physical_batch_size threads clients_at_once hosts rounds keep until quorum by_size concurrency "
     "buffer local_clusters select iterations candidates memory queue k thresholds bins hidden widths width groups "
@@ -48,8 +48,8 @@ RANGES = {
     "float > 0 < 1": "test_share validation_share server_share delta ema_decay quantile query_share train_share",
     "float > 0 <= 1": "lr_decay lr_drop bernoulli mixing decay scale top_k.share",
     "float > 0 <= 180": "degrees",
-    "float >= 0": "lognormal kinds weight_decay noise_multiplier gpus_per_host device_cache_gb client_state_gb minutes "
-    "exponent mu epsilon beta q meta_lr brightness contrast saturation min_delta Between.uniform",
+    "float >= 0": "l2 lognormal kinds weight_decay noise_multiplier gpus_per_host device_cache_gb client_state_gb "
+    "minutes exponent mu epsilon beta q meta_lr brightness contrast saturation min_delta Between.uniform",
     "float >= 0 < 1": "momentum beta_1 beta_2 label_smoothing cnn_fashion_mnist.dropout",
     "float >= 0 <= 0.5": "overhang hue",
     "float >= 0 <= 1": "final share gamma probability orchestra.momentum moco.momentum",

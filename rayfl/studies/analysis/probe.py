@@ -54,7 +54,6 @@ class Probe(Analysis):
         bank: Number of training samples to draw; all if there are fewer.
         samples: Number of test samples to draw; None for all.
         k: Number of neighbours that vote; see `rayfl.tasks.metrics.features`.
-        epochs: Epochs of the linear probe; see `rayfl.tasks.metrics.features`.
     """
 
     title: ClassVar[str] = "Quality of features"
@@ -63,7 +62,6 @@ class Probe(Analysis):
     bank: PositiveInt = 5000
     samples: PositiveInt | None = None
     k: PositiveInt = 200
-    epochs: PositiveInt = 50
 
     def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
         for run in runs[:-1] or runs:
@@ -77,7 +75,7 @@ class Probe(Analysis):
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         tested = self.samples or runs[-1].environment["data"]["evaluated_samples"]
         samples = self.bank + tested
-        return f"features of at most {samples:,} samples for each of {len(units)} models, {self.epochs} epochs on each"
+        return f"features of at most {samples:,} samples for each of {len(units)} models"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         round, of_data = unit.at
@@ -90,7 +88,7 @@ class Probe(Analysis):
                 "run": unit.run,
                 "round": round,
                 "knn": KNN(self.k).value_beside(tested, bank),
-                "linear_probe": LinearProbe(self.epochs).value_beside(tested, bank),
+                "linear_probe": LinearProbe().value_beside(tested, bank),
             }
         ]
 

@@ -303,7 +303,5 @@ def test_an_order_by_class_needs_classes() -> None:
     plan = job("by_label", options={"clients": 3}, **RELAY)
     store = plan.workloads[0].store
     targets = replace(store, train=Samples(store.train.x, store.train.y + 0.5))
-    with pytest.raises(
-        ScenarioError, match=r"^phases.federated.cohort: its sampler reads the clients' classes, and"
-    ):
+    with pytest.raises(ScenarioError, match=r"^phases.federated.cohort: its sampler reads the clients' classes, and"):
         population_of(plan.phases[0], replace(plan.workloads[0], store=targets))
