@@ -37,7 +37,8 @@ from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cell_checks import check_cells
 from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import Cell, cells_of
-from rayfl.studies.grid.schema import Grid, Place, Published, load_grid
+from rayfl.studies.grid.place import Place
+from rayfl.studies.grid.schema import Grid, Published, load_grid
 from rayfl.tasks.construction import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from rayfl.runs.archive import RunArchive
 from rayfl.studies.grid.archive import STARTS, GridArchive
-from rayfl.studies.grid.schema import Place
+from rayfl.studies.grid.place import Place
 
 LEFT_OUT = ("seconds", "bytes", "transfers")
 """Prefixes of columns that are not about models."""

@@ -23,7 +23,7 @@ from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.folder import METRICS_FILE
 from rayfl.runs.status import STATUS, UNDER_WAY
 from rayfl.studies.grid.archive import ROUNDS_FILE, GridArchive
-from rayfl.studies.grid.schema import Place
+from rayfl.studies.grid.place import Place
 
 NO_METRICS = ("phase", "round", "round_in_phase")
 """Columns of metrics.jsonl that identify a row."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rayfl.errors import DataError
 from rayfl.files import reading, relative
 from rayfl.runs.archive import EarlierFormatError, RunArchive
-from rayfl.studies.grid.schema import Place
+from rayfl.studies.grid.place import Place
 
 STARTS = "starts"
 """The folder of scenarios that cells start from."""

@@ -21,8 +21,9 @@ from rayfl.runs.start_chain import starts_of, with_starts
 from rayfl.runs.status import MODEL
 from rayfl.studies.grid.archive import STARTS
 from rayfl.studies.grid.differences import differences
+from rayfl.studies.grid.place import Place, with_place
 from rayfl.studies.grid.results import FinishedRun
-from rayfl.studies.grid.schema import Grid, Place, with_place
+from rayfl.studies.grid.schema import Grid
 
 if TYPE_CHECKING:
     from rayfl.runs.preparation import Prepared

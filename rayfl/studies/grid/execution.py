@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.progress import Progress as Bar
-from rich.progress import TextColumn
 from rich.text import Text
 
 from rayfl import __version__
 from rayfl.config.loader import Overrides, override_pairs
 from rayfl.config.scenario import CHANGES_NO_RESULT
-from rayfl.console import bar_on
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
@@ -30,81 +25,11 @@ from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, RunOptions
 from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
 from rayfl.studies.grid.cells import Cell, cells_of, check_data_unchanged, check_same_data
+from rayfl.studies.grid.progress import GridProgress
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, load_grid
 from rayfl.studies.grid.table import GridTable
 from rayfl.wording import duration, percent
-
-
-class GridProgress:
-    """Shows how far a grid is while its runs end one by one; a context manager.
-
-    Args:
-        runs: Number of runs to come.
-        work: Total work of these runs, in any unit. The time left is the remaining work at the pace so far.
-        console: Where to print.
-        clock: Returns monotonic seconds.
-    """
-
-    def __init__(self, runs: int, work: float, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        self._runs, self._work = runs, work
-        self._console, self._clock = console, clock
-        self._started = clock()
-        self._done = self._failed = self._running = 0
-        self._work_done = 0.0
-        self._bar: Bar | None = None
-
-    def __enter__(self) -> GridProgress:
-        if self._runs:
-            self._bar = bar_on(self._console, TextColumn("{task.fields[left]}", markup=False))
-        if self._bar is not None:
-            self._task = self._bar.add_task(self._counts(), total=self._work, left=self._left())
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def running(self, runs: int) -> None:
-        """Shows the number of runs in progress."""
-        self._running = runs
-        self._update()
-
-    def done(self, cell: str, work: float, news: str) -> None:
-        """Shows that a run finished."""
-        self._done += 1
-        self._end(work, Text(f"{cell}: {news}"))
-
-    def failed(self, cell: str, work: float, reason: str, diverged: bool = False) -> None:
-        """Shows that a run failed, or that its training diverged."""
-        self._failed += 1
-        self._end(work, Text(f"{cell} {'diverged' if diverged else 'failed'}: {reason}", style="red"))
-
-    def _end(self, work: float, line: Text) -> None:
-        self._work_done += work
-        if self._bar is None:
-            line.append(f"; {self._counts()}, {self._left()}")
-        self._console.print(line, soft_wrap=True)
-        self._update()
-
-    def _update(self) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._work_done, description=self._counts(), left=self._left())
-
-    def _counts(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        running = f", {self._running} running" if self._bar is not None else ""
-        return f"{self._done} of {self._runs} runs{running}{failed}"
-
-    def _left(self) -> str:
-        if not self._work_done:
-            return "time left unknown"
-        pace = (self._clock() - self._started) / self._work_done
-        return f"{duration(pace * (self._work - self._work_done))} left"
-
 
 AT_URI = (
     "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "

@@ -1,14 +1,10 @@
-"""A grid: one scenario under every combination of rows, columns, seeds and tasks, like a table in a paper.
-
-And the place of a run in it, with its effect on the scenario.
-"""
+"""A grid: one scenario under every combination of rows, columns, seeds and tasks, like a table in a paper."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_validator, model_validator
 
@@ -22,45 +18,7 @@ from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.passwords import check_no_passwords
-
-
-class Place(NamedTuple):
-    """The place of a run.
-
-    Attributes:
-        row: The label of its row.
-        column: The label of its column.
-        seed: Its seed.
-        task: Its task, from 0; None in a grid without tasks.
-    """
-
-    row: str
-    column: str
-    seed: int
-    task: int | None = None
-
-    def __str__(self) -> str:
-        task = "" if self.task is None else f" / task {self.task}"
-        return f"{self.row} / {self.column} / seed {self.seed}{task}"
-
-    @property
-    def folder(self) -> str:
-        """The folder of the run in that of its grid: `FedAvg/beta_0.1/seed_0`, or `.../seed_0/task_3`."""
-        task = "" if self.task is None else f"/task_{self.task}"
-        return f"{folder_name(self.row)}/{folder_name(self.column)}/seed_{self.seed}{task}"
-
-
-def with_place(scenario: Scenario, place: Place) -> Scenario:
-    """The scenario with the seed and task of a place; the scenario that it starts from gets the same seed."""
-    update: dict[str, object] = {"seed": place.seed}
-    if place.task is not None:
-        update["data"] = scenario.data.model_copy(update={"seed": place.task})
-    start = scenario.start
-    if start is not None and start.scenario is not None:
-        overrides = {**start.overrides, "seed": place.seed}
-        update["start"] = start.model_copy(update={"overrides": overrides})
-    return scenario.model_copy(update=update)
-
+from rayfl.studies.grid.place import Place, folder_name, with_place
 
 Metric = Literal["best", "last", "mean_last_5"]
 """The test accuracy that represents a run: of the best evaluated round, of the last, or the mean of the last five."""
@@ -300,11 +258,6 @@ def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]
     if "module_folders" in tables:
         updated |= absolute({"module_folders": tables["module_folders"]}, folder)
     return updated
-
-
-def folder_name(label: str) -> str:
-    """A label as a folder name: letters and digits of any script and . + - = are kept, anything else becomes _."""
-    return re.sub(r"[^\w.+=-]+", "_", label).strip("._")
 
 
 def _check_label(label: str, known: Mapping[str, Any], where: str, kind: str) -> None:

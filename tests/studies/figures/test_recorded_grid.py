@@ -15,7 +15,7 @@ import pytest
 from rayfl.engine.plan.headline import Headline
 from rayfl.runs.archive import EarlierFormatError, GridPlace
 from rayfl.studies.figures.groups import read
-from rayfl.studies.grid.schema import folder_name
+from rayfl.studies.grid.place import folder_name
 from tests.studies.figures.recorded_runs import write_run
 
 SHARED = {"row": "FedAvg", "column": "FEMNIST"}

@@ -219,7 +219,7 @@ def drawn(tmp_path: Path, source: str, with_clients: bool = True) -> str:
 
 def _cell(folder: Path, run: FinishedRun) -> Cell:
     from rayfl.config.loader import load_scenario
-    from rayfl.studies.grid.schema import Place
+    from rayfl.studies.grid.place import Place
 
     place = Place(run.row, run.column, run.seed, run.task)
     return Cell(place, load_scenario("femnist_fedavg"), folder, folder.parent / "starts")

@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from rayfl.studies.grid.execution import GridProgress
+from rayfl.studies.grid.progress import GridProgress
 
 
 def clock(*seconds: float) -> Iterator[float]:

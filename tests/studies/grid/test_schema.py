@@ -11,7 +11,8 @@ import tomli_w
 from rayfl.config import find_scenarios
 from rayfl.config.scenario_files import find_grids
 from rayfl.errors import ScenarioError
-from rayfl.studies.grid.schema import Grid, Place, folder_name, load_grid
+from rayfl.studies.grid.place import Place, folder_name
+from rayfl.studies.grid.schema import Grid, load_grid
 
 SCENARIO = """\
 model = "lenet5"

@@ -18,7 +18,8 @@ from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of
 from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import cells_of
-from rayfl.studies.grid.schema import Place, load_grid
+from rayfl.studies.grid.place import Place
+from rayfl.studies.grid.schema import load_grid
 
 LOCAL = {"lr": 0.1, "batch_size": 8}
 BEFORE: dict[str, Any] = {
