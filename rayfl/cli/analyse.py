@@ -84,8 +84,7 @@ def _execute(options: argparse.Namespace) -> int:
     runs = [RunFolder.read(Path(text)) for text in options.runs if text not in option_texts]
     if not runs:
         raise ScenarioError("name the folder of a run")
-    if analysis.most_runs is not None and len(runs) > analysis.most_runs:
-        raise ScenarioError(f"'{options.name}' takes at most {analysis.most_runs} runs at once; you named {len(runs)}")
+    analysis.check_number(len(runs))
     out = local(options.out or runs[0].path, "--out", AT_URI)
     launch = AnalysisSettings(
         options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out

@@ -36,7 +36,9 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl grid") -> in
 
 def parser(prog: str) -> argparse.ArgumentParser:
     """The command's parser."""
-    parser = command_parser(prog, "Run all cells of a grid in parallel on Ray, and make its table.", EXAMPLES)
+    parser = command_parser(
+        prog, "Run all cells of a grid in parallel on Ray, and make its table and analyses.", EXAMPLES
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -53,7 +55,11 @@ def parser(prog: str) -> argparse.ArgumentParser:
         metavar="N",
         help="run only this task, in a grid with tasks; may be repeated (default: all)",
     )
-    parser.add_argument("--table-only", action="store_true", help="run nothing; make the table of the finished cells")
+    parser.add_argument(
+        "--table-only",
+        action="store_true",
+        help="run nothing; make the table of the finished cells, and draw complete analyses again",
+    )
     add_shared_options(parser, "grid")
     return parser
 
@@ -82,4 +88,6 @@ def _execute(options: argparse.Namespace) -> int:
     )
     for outcome in result.failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)
-    return 1 if result.failed else 0
+    for label, error in result.failed_analyses.items():
+        print(f"error: analysis {label}: {error}", file=sys.stderr)
+    return 1 if result.failed or result.failed_analyses else 0

@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, PositiveInt
 from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
+from rayfl.errors import ScenarioError
 from rayfl.files import atomic_write
 from rayfl.runs.curves import PHASE_COLOURS
 from rayfl.runs.pictures import DRAWING, caption_provenance
@@ -148,6 +149,15 @@ class Analysis(Component, ABC):
 
     most_runs: ClassVar[int | None] = None
     title: ClassVar[str]
+
+    def check_number(self, runs: int) -> None:
+        """Checks the number of runs.
+
+        Raises:
+            ScenarioError: There are more than `most_runs`.
+        """
+        if self.most_runs is not None and runs > self.most_runs:
+            raise ScenarioError(f"'{self.name}' takes at most {self.most_runs} runs at once; you named {runs}")
 
     @abstractmethod
     def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:

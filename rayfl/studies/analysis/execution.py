@@ -41,6 +41,7 @@ class AnalysisSettings:
         hosts: Largest number of worker processes; None for as many as the cluster has room for.
         data_dir: The folder with real data.
         out: The folder in which to create `analyses/`.
+        stem: Name of the files there, without suffix; by default that of the analysis.
     """
 
     backend: Literal["ray", "inline"]
@@ -48,6 +49,7 @@ class AnalysisSettings:
     hosts: int | None
     data_dir: Path
     out: Path
+    stem: str = ""
 
 
 def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console) -> Path:
@@ -68,10 +70,9 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
         ResourceError: The folder is not writable, or the cluster lacks resources.
     """
     units = analysis.units(runs)
-    folder = launch.out / FOLDER
-    check_writable(folder)
-    digest, result = _digest(analysis, runs), folder / f"{analysis.name}.parquet"
-    parts = folder / f".{analysis.name}-{digest[:12]}"
+    digest, result = _digest(analysis, runs), _result(analysis, launch)
+    check_writable(result.parent)
+    parts = result.with_name(f".{result.stem}-{digest[:12]}")
     if not _is_of(result, digest):
         parts.mkdir(exist_ok=True)
         remaining = [unit for unit in units if not _part(parts, unit).exists()]
@@ -95,6 +96,15 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
     _say(console, f"records  {result}")
     _say(console, f"picture  {pictures[0]}, {pictures[1].name}")
     return result
+
+
+def has_finished(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings) -> bool:
+    """Whether `run_analysis` has nothing left to compute."""
+    return _is_of(_result(analysis, launch), _digest(analysis, runs))
+
+
+def _result(analysis: Analysis, launch: AnalysisSettings) -> Path:
+    return launch.out / FOLDER / f"{launch.stem or analysis.name}.parquet"
 
 
 def _say(console: Console, text: str) -> None:

@@ -18,6 +18,11 @@ from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import ENVIRONMENT_FILE, MODELS, SCENARIO_FILE
 
 
+def keeping(every: int) -> str:
+    """The callback that keeps the model after every so many rounds, as a scenario names it."""
+    return f'{{ name = "periodic_model", every = {every} }}'
+
+
 class RunFolder(RunArchive):
     """The folder of a finished run."""
 
@@ -99,10 +104,10 @@ class RunFolder(RunArchive):
             DataError: One is missing.
         """
         if missing := sorted({round for round in rounds if round} - set(self.models)):
-            callback = f'{{ name = "periodic_model", every = {math.gcd(*missing)} }}'
             others = [f"'{one.name}'" for one in self.scenario.callbacks if one.name != "periodic_model"]
             beside = f" (beside {' and '.join(others)})" if others else ""
-            run = f"rayfl run {shlex.quote(str(self.path / SCENARIO_FILE))} {shlex.quote(f'callbacks=[{callback}]')}"
+            callbacks = shlex.quote(f"callbacks=[{keeping(math.gcd(*missing))}]")
+            run = f"rayfl run {shlex.quote(str(self.path / SCENARIO_FILE))} {callbacks}"
             raise DataError(
                 f"'{self.path}' lacks the model after round {missing[0]} in '{MODELS}/' (it has {len(self.models)} of "
                 f"{self.rounds}); run the scenario again with the callback that keeps it{beside}: {run}"

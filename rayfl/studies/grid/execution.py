@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +32,11 @@ from rayfl.studies.grid.schema import Grid, load_grid
 from rayfl.studies.grid.table import GridTable
 from rayfl.wording import duration, percent
 
+if TYPE_CHECKING:
+    from rayfl.studies.grid.analyses import Analysed
+
+    Analyse = Callable[[Collection[Cell]], Iterable[Analysed]]
+
 AT_URI = (
     "and the runs of a grid share a folder, which is locked, and whose tables are read repeatedly: use a folder that "
     "every node can access"
@@ -45,6 +51,7 @@ class GridResult:
         grid: The grid.
         directory: The folder with its tables and runs.
         failed: The cells that failed in this call, each with the reason in one line.
+        failed_analyses: The reason for each analysis that failed in this call, by its label.
 
     Example:
         >>> import rayfl
@@ -67,6 +74,7 @@ class GridResult:
     directory: Path
     failed: Sequence[Outcome]
     _table: GridTable
+    failed_analyses: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def table(self) -> pa.Table:
@@ -96,10 +104,11 @@ def grid(
     table_only: bool = False,
     console: Console | None = None,
 ) -> GridResult:
-    """Runs the unfinished cells of a grid side by side, and writes its tables.
+    """Runs the unfinished cells of a grid side by side, writes its tables, and then carries out its analyses.
 
     Call it again, also after an interruption, to run the remaining cells; interrupted cells continue from their last
-    checkpoints. A cell that fails does not stop the others.
+    checkpoints. A cell that fails does not stop the others. An analysis is left out if one of its runs has not
+    finished.
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
@@ -113,7 +122,7 @@ def grid(
         address: As for `rayfl.run`.
         out: The grid's folder is created in this one.
         data_dir: As for `rayfl.run`.
-        table_only: Runs nothing; makes the tables of the finished cells.
+        table_only: Runs nothing; makes the tables of the finished cells, and draws complete analyses again.
         console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
 
     Raises:
@@ -149,14 +158,24 @@ def grid(
     check_writable(folder)
     chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
     changes = [*(["--quick"] if quick else []), *_changes(pairs)]
+    console = console or Console()
+    analyse: Analyse | None = None
+    if loaded.analyses:
+        from rayfl.studies.grid.analyses import analyses_of, carry_out, checked  # loads PyTorch
+
+        analyses = analyses_of(loaded, cells, quick)
+        if not table_only:
+            analyses = checked(analyses, loaded.name, console, changed=bool(pairs))
+        analyse = partial(carry_out, analyses, options=options, folder=folder, console=console, draw_only=table_only)
     with nullcontext() if table_only else alone_in(folder):
-        return _run_left(loaded, cells, chosen, changes, folder, options, console or Console())
+        return _run_left(loaded, cells, chosen, analyse, changes, folder, options, console)
 
 
 def _run_left(
     grid: Grid,
     cells: Sequence[Cell],
     chosen: Sequence[Cell],
+    analyse: Analyse | None,
     changes: Sequence[str],
     folder: Path,
     options: RunOptions,
@@ -211,8 +230,12 @@ def _run_left(
         from rayfl.studies.grid.pictures import draw
 
         draw(grid, table, runs, folder, console)
+    analysed = list(analyse(finished)) if analyse else []
+    if pictures := [one.picture for one in analysed if one.picture]:
+        table = _write_table(grid, cells, runs, changes, folder, pictures)
     console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
-    return GridResult(grid, folder, failed, table)
+    failures = {one.label: one.error for one in analysed if one.error is not None}
+    return GridResult(grid, folder, failed, table, failures)
 
 
 def _read(grid: Grid, cell: Cell) -> FinishedRun:
@@ -254,10 +277,15 @@ def _changes(overrides: Sequence[tuple[str, Any]]) -> list[str]:
 
 
 def _write_table(
-    grid: Grid, cells: Sequence[Cell], runs: Mapping[Cell, CellRun], changes: Sequence[str], folder: Path
+    grid: Grid,
+    cells: Sequence[Cell],
+    runs: Mapping[Cell, CellRun],
+    changes: Sequence[str],
+    folder: Path,
+    pictures: Sequence[str] = (),
 ) -> GridTable:
     """Writes the table. Called after every run, so that an interrupted grid has one too."""
-    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes)
+    table = GridTable(grid, [runs[cell] for cell in cells if cell in runs], changes, pictures)
     table.write(folder)
     return table
 

@@ -18,6 +18,7 @@ from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.passwords import check_no_passwords
+from rayfl.studies.grid.grid_analysis import GridAnalysis
 from rayfl.studies.grid.place import Place, folder_name, with_place
 
 Metric = Literal["best", "last", "mean_last_5"]
@@ -57,6 +58,7 @@ class Grid(Section):
         published: Published values in the units of the tables, by metric or figure, row and column:
             `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`. Default: none.
         skip: Cells that are listed but not run: "row/column", with * for any. Default: none.
+        analyses: Analyses of finished runs, as of `rayfl analyse`. Default: none.
         note: A note below the tables, about what readers need to know about the published numbers. Default: empty.
         module_folders: As in a scenario, for modules that rows and columns name. Default: none.
     """
@@ -75,6 +77,7 @@ class Grid(Section):
     columns: Labelled
     published: dict[str, dict[str, dict[str, Published]]] = Field(default_factory=dict)
     skip: tuple[str, ...] = ()
+    analyses: tuple[GridAnalysis, ...] = ()
     note: str = ""
     module_folders: tuple[str, ...] = ()
 
@@ -132,7 +135,29 @@ class Grid(Section):
                 for column in columns:
                     _check_label(column, self.columns, f"published.{metric}.{row}", "column")
         self.choose(self.skip, "skip")
+        stems = [folder_name(analysis.heading) for analysis in self.analyses]
+        for analysis, stem in zip(self.analyses, stems, strict=True):
+            where = f"analyses.{analysis.heading}"
+            if not stem or stems.count(stem) > 1:
+                raise ValueError(f"{where}: another analysis has the same name of files; give each its `label`")
+            if unknown := set(analysis.seeds or ()) - set(self.seeds):
+                raise ValueError(
+                    f"{where}.seeds: {min(unknown)} is not among the seeds of the grid, {list(self.seeds)}"
+                )
+            if not self.analysed(analysis):
+                raise ValueError(f"{where}.only: all these cells are in skip; name others")
+            analysis.options()
         return self
+
+    def analysed(self, analysis: GridAnalysis) -> list[Place]:
+        """The places of the runs of an analysis, in order; with tasks, those of the first."""
+        labels = self.choose(analysis.only, f"analyses.{analysis.heading}.only")
+        seeds = analysis.seeds or self.seeds[:1]
+        return [
+            place
+            for place in self.places
+            if (place.row, place.column) in labels and place.seed in seeds and not place.task
+        ]
 
     def choose(self, patterns: Iterable[str], where: str) -> set[tuple[str, str]]:
         """The (row, column) pairs that match any of the patterns: "row/column", with * for any.

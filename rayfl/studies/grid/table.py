@@ -67,10 +67,13 @@ class GridTable:
         grid: The grid.
         runs: Runs that finished or failed, in the order of the grid.
         changes: Changes that the command line made to the grid.
+        pictures: Pictures of its analyses, relative to its folder.
     """
 
-    def __init__(self, grid: Grid, runs: Sequence[CellRun], changes: Sequence[str] = ()) -> None:
-        self._grid, self._runs, self._changes = grid, runs, changes
+    def __init__(
+        self, grid: Grid, runs: Sequence[CellRun], changes: Sequence[str] = (), pictures: Sequence[str] = ()
+    ) -> None:
+        self._grid, self._runs, self._changes, self._pictures = grid, runs, changes, pictures
         self._finished = [run for run in runs if isinstance(run, FinishedRun)]
         self._failed = [run for run in runs if isinstance(run, FailedRun)]
 
@@ -224,6 +227,8 @@ class GridTable:
             if run.data_source != "generated"
         ):
             yield f"Data: {data}, from {source}. {described}."
+        if self._pictures:
+            yield f"Analyses of these runs: {', '.join(self._pictures)}."
 
     def _lists(self, all_runs: bool) -> Iterator[TextTable]:
         place = ["", "", "seed", *(["task"] if self._grid.tasks else [])]
