@@ -126,7 +126,7 @@ def check_grid(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
     def taken(name: str, **options: Any) -> Any:
         given.update(options, name=name)
-        return argparse.Namespace(failed=())
+        return argparse.Namespace(failed=(), failed_analyses={})
 
     monkeypatch.setattr("rayfl.studies.grid.execution.grid", taken)
     assert grid_command.main(arguments) == 0

@@ -29,9 +29,10 @@ DARK, GREY = "#222222", "#8c8c8c"
 
 
 def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: float) -> Figure:
-    """An empty figure with a heading, and a line on the data below."""
+    """An empty figure with a heading, which names what runs of a grid have in common, and a line on the data below."""
     figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    figure.suptitle(textwrap.fill(title, int(8.5 * width)), fontsize=13, fontweight="bold", parse_math=False)
+    heading = ": ".join([title, *_common_to(runs)])
+    figure.suptitle(textwrap.fill(heading, int(8.5 * width)), fontsize=13, fontweight="bold", parse_math=False)
     caption_provenance(figure, runs[0].provenance)
     return figure
 
@@ -73,12 +74,36 @@ def marker(number: int) -> dict[str, Any]:
 
 
 def names_of(runs: Sequence[RunFolder]) -> list[str]:
-    """Names of runs in one picture: their titles, with the folders of runs that share a title."""
+    """Names of runs in one picture: in which of row, column, seed and task runs of one grid differ.
+
+    Those of other runs are their titles, with the folders of runs that share a title.
+    """
+    if places := _places_in_one_grid(runs):
+        differing = [part for part in zip(*places, strict=True) if len(set(part)) > 1]
+        return [" / ".join(parts) for parts in zip(*differing, strict=True)]
     titles = [run.title for run in runs]
     return [
         title if titles.count(title) == 1 else f"{title} ({run.path.name})"
         for title, run in zip(titles, runs, strict=True)
     ]
+
+
+def _common_to(runs: Sequence[RunFolder]) -> list[str]:
+    """What several runs of one grid have in common, as one text; none if they are not of one grid."""
+    common = [
+        part[0].replace(" ", "\N{NO-BREAK SPACE}")
+        for part in zip(*_places_in_one_grid(runs), strict=True)
+        if len(set(part)) == 1 and part[0]
+    ]
+    return [", ".join(common)] if common else []
+
+
+def _places_in_one_grid(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
+    """Row, column, seed and task of several runs of one grid, each different; otherwise none."""
+    places = [place for run in runs if (place := run.place)]
+    if len(runs) < 2 or len(set(places)) < len(runs) or len({place.title for place in places}) > 1:
+        return []
+    return [(one.row, one.column, f"seed {one.seed}", "" if one.task is None else f"task {one.task}") for one in places]
 
 
 def mark_phases(axes: Axes, run: RunFolder) -> None:

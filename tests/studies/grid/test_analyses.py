@@ -13,7 +13,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.errors import ScenarioError
-from rayfl.studies.analysis.analysis import Analysis
+from rayfl.studies.analysis.analysis import Analysis, names_of, new_figure
 from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.grid.execution import GridResult
 from rayfl.studies.grid.schema import load_grid
@@ -198,3 +198,15 @@ def test_tasks_lend_the_first_one(tmp_path: Path) -> None:
     grid = load_grid(tables(tmp_path, tasks=2))
     places = grid.analysed(grid.analyses[0])
     assert [(place.row, place.seed, place.task) for place in places] == [("slow", 3, 0), ("fast", 3, 0)]
+
+
+def test_pictures_name_runs_of_a_grid_by_what_differs(finished: GridResult) -> None:
+    def of(*places: str) -> list[RunFolder]:
+        return [RunFolder.read(finished.directory / place) for place in places]
+
+    starts = of("slow/all/seed_3", "fast/all/seed_3")
+    assert names_of(starts) == ["slow", "fast"]
+    assert names_of(of("slow/all/seed_3", "fast/all/seed_4")) == ["slow / seed 3", "fast / seed 4"]
+    assert names_of(starts[:1]) == ["pictured: slow / all / seed 3"]
+    heading = new_figure("Gains", starts, 7, 4).get_suptitle()
+    assert heading.replace("\N{NO-BREAK SPACE}", " ") == "Gains: all, seed 3"
