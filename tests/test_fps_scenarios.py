@@ -8,19 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import rayfl
 from rayfl.config import load_scenario
 from rayfl.config.scenario import Scenario
 from rayfl.config.scenario_files import find_grids
+from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of
+from rayfl.studies.grid.analyses import analyses_of, checked
 from rayfl.studies.grid.cells import cells_of
 from rayfl.studies.grid.schema import load_grid
 
 GRIDS = [
     name for name, path in find_grids().items() if path.parent.name == "fps" and name.startswith(("fps_t", "fps_f"))
 ]
+ANALYSED = [name for name in GRIDS if load_grid(name).analyses]
 ENCODER = {"conv1.weight", "layer3.0.bn2.running_mean"}
 
 
@@ -74,6 +78,31 @@ def test_the_gap_is_between_as_many_passes_at_the_same_rates(name: str) -> None:
     assert rates(federated) == rates(central)
     other = {"epochs", "lr_drops"}
     assert federated.local.model_dump(exclude=other) == central.local.model_dump(exclude=other)
+
+
+def test_clients_hold_out_the_papers_share_for_validation() -> None:
+    for name in ("cifar10_fps", "cifar100_fps", "tiny_imagenet_fps", "cifar10_sp", "tiny_imagenet_sp"):
+        assert full(name).data.validation_share == 0.02
+
+
+def test_models_of_a_landscape_begin_with_the_same_weights_whatever_the_partition(images_drawn_once: None) -> None:
+    """The common plane of FPS's Figure 9 compares where one initial model ends."""
+    cells = cells_of(load_grid("fps_figure_9"), Path("nowhere"), {"data.source": "generated"}, quick=True)
+    plans = {cell.column: prepare(cell.scenario, Path("nowhere"))[0] for cell in cells if cell.row == "Random"}
+    assert set(plans) == {"IID", "α = 0.1", "α = 0.3", "α = 1.0"}
+    assert len({plan.workloads[0].initial.vector.tobytes() for plan in plans.values()}) == 1
+    assert len({tuple(plan.workloads[0].population.sizes) for plan in plans.values()}) == 4
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name.startswith("fps_figures") else pytest.param(name, marks=pytest.mark.slow) for name in ANALYSED],
+)
+@pytest.mark.parametrize("quick", [False, True])
+def test_the_runs_of_a_grid_will_support_its_analyses(name: str, quick: bool) -> None:
+    grid = load_grid(name)
+    analyses = analyses_of(grid, cells_of(grid, Path("nowhere"), quick=quick), quick)
+    assert checked(analyses, name, Console(quiet=True), changed=False) == analyses != []
 
 
 @pytest.mark.slow

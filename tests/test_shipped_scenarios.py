@@ -311,6 +311,7 @@ def test_a_grid_runs_in_its_quick_form(name: str, tmp_path: Path) -> None:
         console=Console(quiet=True),
     )
     assert not result.failed
+    assert not result.failed_analyses
     assert len(result.table) == len(found)
 
 
