@@ -111,7 +111,7 @@ class FinishedRun:
         )
 
     def value(self, name: str) -> float:
-        """Returns a metric (`best`, `last`, `mean_last_5`) or a figure by name."""
+        """Returns a metric (`best`, `best_round`, `last`, `mean_last_5`) or a figure by name."""
         value: float = self.figures[name] if name in self.figures else getattr(self, name)
         return value
 

@@ -21,8 +21,9 @@ from rayfl.passwords import check_no_passwords
 from rayfl.studies.grid.grid_analysis import GridAnalysis
 from rayfl.studies.grid.place import Place, folder_name, with_place
 
-Metric = Literal["best", "last", "mean_last_5"]
-"""The test accuracy that represents a run: of the best evaluated round, of the last, or the mean of the last five."""
+Metric = Literal["best", "best_round", "last", "mean_last_5"]
+"""What represents a run: its score in the best evaluated round, that round, its score in the last, or the mean of the
+last five."""
 
 Published = float | tuple[float, float]
 """A published number, or its mean and standard deviation."""
@@ -44,8 +45,8 @@ class Grid(Section):
             the same seed. Default: [0].
         tasks: Number of tasks; every cell also runs once for each. Task k, from 0, has `data.seed = k`, so all rows
             share the same tasks and splits. By default the data's seed is that of the scenario.
-        metrics: Which test accuracies are shown, one table for each: `best`, `last` or `mean_last_5`. Default: `best`,
-            or none if there are `figures`.
+        metrics: What is shown of the headline metric, one table for each: its `best`, the first round that reached it
+            (`best_round`), its `last` value, or `mean_last_5`. Default: `best`, or none if there are `figures`.
         figures: Columns of metrics.jsonl to show. Their values in the last evaluated round appear side by side, in one
             table for each column of the grid. Default: none.
         reference: The row that the others' figures are compared with, run by run. Needs `figures`. By default no

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +20,11 @@ from rayfl.engine.plan.headline import unit_of, words_of
 from rayfl.files import atomic_write
 from rayfl.studies.grid.results import TAIL, CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, Metric, Published
-from rayfl.studies.statistics import Key, paired_difference, summary
+from rayfl.studies.statistics import Key, Summary, paired_difference, summary
 from rayfl.studies.tables import Numbers, TablePage
 from rayfl.wording import duration
 
-METRICS = ("best", "last", "mean_last_5")
+METRICS = get_args(Metric)
 RUNS = pa.schema(
     [
         ("row", pa.string()),
@@ -52,12 +52,13 @@ and published values (of a mean and deviation, the mean) as `published_<figure>`
 
 
 _IN_WORDS: dict[Metric, str] = {
-    "best": "of the best evaluated round",
-    "last": "of the last round",
-    "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
+    "best": "{}, of the best evaluated round",
+    "best_round": "first evaluated round with the best {}",
+    "last": "{}, of the last round",
+    "mean_last_5": f"{{}}, mean of the last {TAIL} evaluated rounds",
 }
 _BRACKETS = "; published figures in brackets"
-_NUMBERS = Numbers()
+_NUMBERS, _ROUNDS = Numbers(), Numbers(decimals=0)
 
 
 class GridTable:
@@ -110,7 +111,7 @@ class GridTable:
         asked = len(self._grid.seeds) * (self._grid.tasks or 1)
         noun = "runs" if self._grid.tasks else "seeds"
         if stats := summary(values):
-            parts = [_NUMBERS.spread(stats)]
+            parts = [_numbers(name).spread(stats)]
             parts += [f"{len(values)} of {asked} {noun}"] if len(values) < asked else []
             parts += [f"{count} {status}" for status, count in failed.items()]
         elif len(failed) == 1:
@@ -118,7 +119,7 @@ class GridTable:
             parts = [status, *([f"{count} of {asked} {noun}"] if count < asked else [])]
         else:
             parts = [f"{count} {status}" for status, count in failed.items()] or ["not run"]
-        return ", ".join(parts) + _in_brackets(self._published(name, row, column))
+        return ", ".join(parts) + _in_brackets(self._published(name, row, column), _numbers(name))
 
     def _difference(self, name: str, row: str, reference: str, column: str) -> str:
         """The figure of a row minus that of the reference, with its interval: `+1.20 [−0.31, +2.71]`.
@@ -155,12 +156,13 @@ class GridTable:
     def _metric_table(self, metric: Metric) -> TextTable:
         columns = list(self._grid.columns)
         measured = dict.fromkeys(
-            f"{run.headline.reported_words}{' in percent' if run.headline.is_share else ''}"
+            f"{run.headline.reported_words}"
+            f"{' in percent' if run.headline.is_share and metric != 'best_round' else ''}"
             f"{'' if run.headline.on == 'test' else f' (rounds ranked on {run.headline.on} samples)'}"
             for run in self._finished
         ) or ["headline metric"]
-        what = ", ".join(measured)
-        caption = f"{what[0].upper()}{what[1:]}, {_IN_WORDS[metric]}; {self._repeated()}"
+        what = _IN_WORDS[metric].format(", ".join(measured))
+        caption = f"{what[0].upper()}{what[1:]}; {self._repeated()}"
         rows = [[row, *(self.cell(metric, row, column) for column in columns)] for row in self._grid.rows]
         return TextTable(f"{caption}{self._beside([metric], columns)}.", ["", *columns], rows)
 
@@ -260,14 +262,16 @@ class GridTable:
         return pa.Table.from_pylist(rows, schema=schema)
 
 
-def _in_brackets(published: Published | None) -> str:
-    match published:
-        case None:
-            return ""
-        case (mean, deviation):
-            return f" ({mean:.2f} ± {deviation:.2f})"
-        case _:
-            return f" ({published:.2f})"
+def _numbers(name: str) -> Numbers:
+    """How the values of a metric or figure are written."""
+    return _ROUNDS if name == "best_round" else _NUMBERS
+
+
+def _in_brackets(published: Published | None, numbers: Numbers) -> str:
+    if published is None:
+        return ""
+    mean, deviation = published if isinstance(published, tuple) else (published, None)
+    return f" ({numbers.spread(Summary(mean, deviation, 1))})"
 
 
 def _finished_row(run: FinishedRun) -> list[str]:

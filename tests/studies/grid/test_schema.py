@@ -193,7 +193,7 @@ def test_folder_names_keep_letters_of_any_script() -> None:
         ({"seeds": []}, "seeds: must not be empty"),
         ({"seeds": [-1]}, "seeds.0: must be greater than or equal to 0 (got -1)"),
         ({"seeds": [1, 1]}, "seeds: must not contain duplicates"),
-        ({"metrics": ["top"]}, "metrics.0: must be 'best', 'last' or 'mean_last_5' (got 'top')"),
+        ({"metrics": ["top"]}, "metrics.0: must be 'best', 'best_round', 'last' or 'mean_last_5' (got 'top')"),
         ({"rows": {"a/b": {}}}, "rows: 'a/b' is not a valid label: it needs a letter or a digit, and no slash"),
         ({"rows": {"..": {}}}, "rows: '..' is not a valid label"),
         ({"columns": {"a b": {}, "a_b": {}}}, "columns: 'a b' and 'a_b' would share the folder 'a_b'"),

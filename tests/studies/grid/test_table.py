@@ -104,6 +104,20 @@ def test_a_cell_is_mean_and_sample_deviation_over_seeds_beside_what_is_published
     assert table.cell("best", "Cyclic", "1.0") == "85.00 ± 7.07, 2 of 3 seeds"
 
 
+def test_the_round_of_the_best_score_is_a_whole_number_beside_the_published_one(tmp_path: Path) -> None:
+    published = {"best": {"FedAvg": {"0.1": 81.69}}, "best_round": {"FedAvg": {"0.1": 919, "1.0": [600, 12.5]}}}
+    grid = Grid.model_validate(GRID | {"metrics": ["best", "best_round"], "published": published})
+    # rounds 20, 10 and 40: the mean is 23.33, the squares sum to 466.67, and the root of half of that is 15.28
+    shares = [(0.1, 0.3), (0.3, 0.1), (0.1, 0.1, 0.2, 0.3)]
+    table = GridTable(grid, [run(tmp_path, "FedAvg", "0.1", seed, *found) for seed, found in enumerate(shares)])
+    assert table.cell("best_round", "FedAvg", "0.1") == "23 ± 15 (919)"
+    assert table.cell("best_round", "FedAvg", "1.0") == "not run (600 ± 12)"
+    assert "First evaluated round with the best test accuracy; mean ± standard deviation" in table.markdown()
+    table.write(tmp_path)
+    rows = pq.read_table(tmp_path / "table.parquet").to_pylist()
+    assert [(row["best_round"], row["published_best_round"]) for row in rows] == [(20, 919), (10, 919), (40, 919)]
+
+
 def test_one_seed_has_no_deviation(tmp_path: Path) -> None:
     table = GridTable(Grid.model_validate(GRID | {"seeds": [4]}), [run(tmp_path, "Cyclic", "0.1", 4, 0.8)])
     assert table.cell("best", "Cyclic", "0.1") == "80.00"
@@ -150,6 +164,7 @@ def test_the_parquet_file_has_a_row_for_every_run(tmp_path: Path) -> None:
         "data": "femnist",
         "data_source": "files",
         "published_best": 81.69,
+        "published_best_round": None,
         "published_last": None,
         "published_mean_last_5": None,
     }
