@@ -56,7 +56,7 @@ PUBLISHED = {
     "coprefl_table_6": 2 * 4,
     "cyclicfl_clients": 1,
     "cyclicfl_steps": 1,
-    "cyclicfl_switch_round": 2,
+    "cyclicfl_switch_round": 4,
     "cyclicfl_table_1_cifar10": 3 * 5 * 3,
     "cyclicfl_table_1_cifar100": 3 * 5 * 6,
     "cyclicfl_table_1_fashion_mnist": 3 * 5 * 3,
@@ -64,6 +64,8 @@ PUBLISHED = {
     "cyclicfl_table_1_shakespeare": 3 * 4,
     "cyclicfl_table_2": 3 * 4 * 2,
     "cyclicfl_table_2_fashion_mnist": 3 * (4 + 1),
+    "fedbug_figure_3_cifar100": 2 * 4,
+    "fedbug_figure_3_tiny_imagenet": 2 * 4,
     "fedbug_table_1": 4 * 20,
     "fedbug_table_2": 4 * 20,
     "fedbug_table_3": 4 * 20,
@@ -348,6 +350,9 @@ def test_grids_have_all_the_numbers_of_their_tables() -> None:
         ("cyclicfl_table_1_fashion_mnist", "best", "MOON", "β = 0.5", 86.01),
         ("cyclicfl_table_1_femnist", "mean_last_5", "Cyclic+FedAvg", "FEMNIST", (82.95, 0.40)),
         ("cyclicfl_table_1_shakespeare", "best", "FedProx", "Shakespeare", 46.73),
+        ("cyclicfl_switch_round", "best_round", "Cyclic+FedAvg", "100 rounds", 107),
+        ("fedbug_figure_3_cifar100", "last", "20 %", "α = 0.3", 47.92),
+        ("fedbug_figure_3_tiny_imagenet", "last", "12 %", "IID", 28.87),
         ("fedbug_table_1", "last", "1 %, IID, FedAvg", "Vanilla", 78.61),
         ("fedbug_table_1", "last", "10 %, α = 0.3, FedDyn", "FedBug (40 %)", 81.80),
         ("fedbug_table_2", "last", "1 %, α = 0.3, FedDecorr", "FedBug (20 %)", 44.75),
@@ -381,7 +386,9 @@ def fedbug_partition(data: str, skew: str) -> Named:
     return Named.model_validate({"name": "iid", "per_class": data == "cifar100"})
 
 
-@pytest.mark.parametrize("name", ["fedbug_ablation_cifar100", "fedbug_table_4_cifar100", "fedbug_table_5"])
+@pytest.mark.parametrize(
+    "name", ["fedbug_ablation_cifar100", "fedbug_figure_3_cifar100", "fedbug_table_4_cifar100", "fedbug_table_5"]
+)
 def test_fedbugs_other_tables_have_the_same_partitions(name: str) -> None:
     for cell in cells(name):
         (skew,) = re.findall(r"IID|α = 0.3", f"{cell.row}, {cell.column}")
@@ -403,6 +410,23 @@ def test_fedbugs_ablation_unfreezes_over_a_fifth_of_an_update(name: str, data: d
         unfreeze = cell.scenario.phases[0].local.unfreeze
         assert unfreeze is not None
         assert unfreeze.share == (0.2 if cell.row in ("FedBug", "top-down") else 0)
+
+
+@pytest.mark.parametrize(("name", "table"), [("cifar100", "fedbug_table_2"), ("tiny_imagenet", "fedbug_table_3")])
+def test_fedbugs_figure_3_repeats_the_tables_cells_and_goes_on_to_all_of_an_update(name: str, table: str) -> None:
+    grid = f"fedbug_figure_3_{name}"
+    shares = {int(cell.row.removesuffix(" %")) for cell in cells(grid)}
+    assert {0, 100} < shares
+    of_table = {(f"10 %, {cell.column}, FedAvg", cell.row): cell.scenario for cell in cells(grid)}
+    same = [cell for cell in cells(table) if cell.row.startswith("10 %") and cell.row.endswith(", FedAvg")]
+    published = load_grid(GRIDS[grid]).published["last"]
+    assert len(same) == 2 * 4
+    for cell in same:
+        percent = re.sub(r"\D", "", cell.column) or "0"
+        of_figure = of_table[cell.row, f"{percent} %"]
+        assert resolve(of_figure).model_dump(exclude={"title"}) == resolve(cell.scenario).model_dump(exclude={"title"})
+        skew = cell.row.split(", ")[1]
+        assert published[f"{percent} %"][skew] == load_grid(GRIDS[table]).published["last"][cell.row][cell.column]
 
 
 @pytest.mark.parametrize("name", [name for name in GRIDS if name.startswith("coprefl_table_")])
@@ -448,6 +472,16 @@ def test_cyclicfl_runs_have_as_many_rounds_with_pre_training_as_without(name: st
             assert cell.column.endswith(f"β = {partition.options['beta']}")
         if name == "cyclicfl_table_1_cifar100":
             assert cell.scenario.data.options == {"labels": {"C": "coarse", "F": "fine"}[cell.column[0]]}
+
+
+def test_cyclicfls_switch_comes_in_any_of_1000_rounds_each_evaluated() -> None:
+    found = cells("cyclicfl_switch_round")
+    for cell in found:
+        *before, last = cell.scenario.phases
+        assert sum(phase.rounds for phase in before) == int(cell.column.removesuffix(" rounds"))
+        assert last.rounds + sum(phase.rounds for phase in before) == 1000
+        assert cell.scenario.evaluation.every == 1
+    assert {"0 rounds", "150 rounds", "950 rounds"} < {cell.column for cell in found}
 
 
 @pytest.mark.parametrize("name", ["fps_figure_3_cifar10", "fps_figure_3_tiny_imagenet"])

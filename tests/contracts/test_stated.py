@@ -16,7 +16,7 @@ RANGES = {
     "augmentations physical_batch_size threads clients_at_once hosts rounds keep until quorum by_size concurrency "
     "buffer local_clusters select iterations candidates memory queue k thresholds bins hidden widths width groups "
     "layers embedding predictor clusters pairs test_images objects points tries shards_per_client patience rows starts "
-    "histograms models updates window crop.size resized_crop.size HostRange.min HostRange.max",
+    "histograms models updates window zoom crop.size resized_crop.size HostRange.min HostRange.max",
     "int > 0; float > 0 <= 1": "cohort",
     "int >= 0": "seed order_seed restarts delay byzantine min_size index padding order Checkpoint.rounds "
     "ParallelPhase.rounds RelayPhase.rounds BufferedPhase.rounds FullyAsynchronousPhase.rounds LocalPhase.rounds "

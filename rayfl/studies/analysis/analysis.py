@@ -73,14 +73,20 @@ def marker(number: int) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3.5} if number <= 40 else {}
 
 
-def names_of(runs: Sequence[RunFolder]) -> list[str]:
+def names_of(runs: Sequence[RunFolder], seeds: bool = True) -> list[str]:
     """Names of runs in one picture: in which of row, column, seed and task runs of one grid differ.
 
     Those of other runs are their titles, with the folders of runs that share a title.
+
+    Args:
+        runs: The runs.
+        seeds: Whether runs of a grid that differ only in seed or task have different names.
     """
     if places := _places_in_one_grid(runs):
-        differing = [part for part in zip(*places, strict=True) if len(set(part)) > 1]
-        return [" / ".join(parts) for parts in zip(*differing, strict=True)]
+        parts = [*zip(*places, strict=True)][: None if seeds else 2]
+        if differing := [part for part in parts if len(set(part)) > 1]:
+            return [" / ".join(names) for names in zip(*differing, strict=True)]
+        return [" / ".join(place[:2]) for place in places]
     titles = [run.title for run in runs]
     return [
         title if titles.count(title) == 1 else f"{title} ({run.path.name})"

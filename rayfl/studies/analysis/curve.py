@@ -1,15 +1,17 @@
 """Smoothed learning curves, the cost of reaching a target, and the final metric against the switch to federation.
 
-As in CyclicFL: a Savitzky-Golay filter (window 41, order 3) smooths curves, a cubic is fitted to the final accuracy
-over the round of the switch, and a histogram counts clients by their number of batches.
+As in CyclicFL: a Savitzky-Golay filter (window 41, order 3) smooths curves, whose last rounds are enlarged (version 1,
+Figure 5; version 2, Figure 7), a cubic is fitted to the final accuracy over the round of the switch (Figures 6 and 8),
+and a histogram counts clients by their number of batches (version 2, Figure 6).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -33,9 +35,12 @@ from rayfl.studies.analysis.analysis import (
     tidy,
 )
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.statistics import Key, series
 
 CUBIC = 4
 """Number of different switches that a cubic requires."""
+FEW = 4
+"""Up to this many lines are told apart with their unsmoothed values behind them."""
 
 
 class Curve(Analysis):
@@ -46,6 +51,7 @@ class Curve(Analysis):
         order: Order of its polynomial.
         target: A value of the headline metric; the analysis prints the round that reaches it, with its bytes and client
             updates.
+        zoom: Number of last rounds to enlarge in a panel of their own; by default none.
         batch_size: Batch size for counting the clients' batches; by default that of the last phase.
     """
 
@@ -54,6 +60,7 @@ class Curve(Analysis):
     window: PositiveInt = 41
     order: NonNegativeInt = 3
     target: float | None = None
+    zoom: PositiveInt | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
 
     def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:
@@ -68,6 +75,10 @@ class Curve(Analysis):
                     f"window: '{run.path}' has {len(rounds)} evaluated rounds, fewer than {self.window}; use "
                     f"window={max(1, len(rounds) - 1 + len(rounds) % 2)}"
                 )
+            if self.zoom is not None and len(shown := [one for one in rounds if one > rounds[-1] - self.zoom]) < 2:
+                raise ScenarioError(f"zoom: '{run.path}' has {len(shown)} evaluated round in its last {self.zoom}")
+            if self.zoom is not None and self.zoom >= rounds[-1]:
+                raise ScenarioError(f"zoom: must be below the {rounds[-1]} rounds of '{run.path}' (got {self.zoom})")
         return [WorkUnit(number, f"run{number}") for number in range(len(runs))]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
@@ -91,29 +102,35 @@ class Curve(Analysis):
         return curve_rows + [blank | {"client": c, "batches": int(number)} for c, number in enumerate(batches)]
 
     def draw(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> Figure:
-        names, cubic = names_of(runs), len(runs) > 1
+        cubic = len(runs) > 1
         figure = new_figure(self.title, runs, 11, 7.4)
-        areas = figure.subplot_mosaic([["curve", "curve"], ["batches", "switch" if cubic else "batches"]],
-                                      height_ratios=(1.3, 1))  # fmt: skip
+        above = "cccc" if self.zoom is None else "cccz"
+        areas = figure.subplot_mosaic(f"{above};bb{'ss' if cubic else 'bb'}", height_ratios=(1.3, 1))
+        curves, clients = areas["c"], areas["b"]
         points = [[row for row in own if row["round"] is not None] for own in by_run(rows, runs)]
-        for number, (name, own) in enumerate(zip(names, points, strict=True)):
-            colour, rounds = COLOURS[number % len(COLOURS)], [row["round"] for row in own]
-            areas["curve"].plot(rounds, [row["value"] for row in own], color=colour, alpha=0.3, linewidth=1)
-            areas["curve"].plot(rounds, [row["smoothed"] for row in own], color=colour, linewidth=1.8, label=name)
-            if (switch := switch_of(runs[number])) > 0:
-                areas["curve"].axvline(switch + 0.5, color=colour, linestyle=":", linewidth=1.2)
+        lines = _lines(points, runs)
+        for (name, line), colour in zip(lines.items(), _colours(len(lines)), strict=True):
+            curves.plot(*line.recorded, color=colour, alpha=0.3 if len(lines) <= FEW else 0.08, linewidth=1)
+            curves.plot(*line.smoothed, color=colour, linewidth=1.8, label=name)
+            if line.switch > 0:
+                curves.axvline(line.switch + 0.5, color=colour, linestyle=":", linewidth=1.2)
+            if self.zoom is not None:
+                rounds, values = line.smoothed
+                last = rounds > rounds[-1] - self.zoom
+                areas["z"].plot(rounds[last], values[last], color=colour, linewidth=1.8)
         headline = runs[0].headline
         if self.target is not None:
-            areas["curve"].axhline(self.target, color=DARK, linestyle="--", linewidth=0.8, label="target")
-        tidy(areas["curve"], "round", headline.reported_words, whole_x=True)
-        as_share(areas["curve"], headline)
-        areas["curve"].legend(fontsize=9, framealpha=0.9)
+            curves.axhline(self.target, color=DARK, linestyle="--", linewidth=0.8, label="target")
+        tidy(curves, "round", headline.reported_words, whole_x=True)
+        as_share(curves, headline)
+        curves.legend(fontsize=9, framealpha=0.9, ncols=1 if len(lines) <= FEW else 2)
+        if self.zoom is not None:
+            tidy(areas["z"], "round", title=f"last {self.zoom} rounds", whole_x=True)
+            as_share(areas["z"], headline)
         batches = [[row["batches"] for row in own if row["client"] is not None] for own in by_run(rows, runs)]
-        _draw_batches(areas["batches"], batches, names)
+        _draw_batches(clients, batches, names_of(runs))
         if cubic:
-            _draw_switch(
-                areas["switch"], [switch_of(run) for run in runs], [own[-1]["value"] for own in points], runs[0]
-            )
+            _draw_switch(areas["s"], [switch_of(run) for run in runs], [own[-1]["value"] for own in points], runs[0])
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
@@ -131,6 +148,42 @@ class Curve(Analysis):
                 f"{reached['bytes'] / 1e6:,.1f} MB and {updates:,.0f} client updates"
             )
         return lines
+
+
+class _Line(NamedTuple):
+    """A line of the picture: rounds and values, as recorded and smoothed, and the rounds before the last phase."""
+
+    recorded: tuple[np.ndarray, np.ndarray]
+    smoothed: tuple[np.ndarray, np.ndarray]
+    switch: int
+
+
+def _lines(points: Sequence[Sequence[Mapping[str, Any]]], runs: Sequence[RunFolder]) -> dict[str, _Line]:
+    """Lines by name; those of runs of a grid that differ only in seed and task are averaged."""
+    groups: dict[str, list[int]] = {}
+    for number, name in enumerate(names_of(runs, seeds=False)):
+        groups.setdefault(name, []).append(number)
+
+    def mean(numbers: Sequence[int], column: str) -> tuple[np.ndarray, np.ndarray]:
+        curves: dict[Key, tuple[np.ndarray, np.ndarray]] = {}
+        for number in numbers:
+            place, own = runs[number].place, points[number]
+            key = (None, number) if place is None else (place.task, place.seed)
+            curves[key] = (np.array([row["round"] for row in own], float), np.array([row[column] for row in own]))
+        line = series(curves, "none")
+        return line.x, line.mean
+
+    return {
+        name: _Line(mean(numbers, "value"), mean(numbers, "smoothed"), switch_of(runs[numbers[0]]))
+        for name, numbers in groups.items()
+    }
+
+
+def _colours(number: int) -> Sequence[Any]:
+    """Colours of lines; of many, which are mostly a sweep, shades from dark to light in their order."""
+    if number <= len(COLOURS):
+        return COLOURS[:number]
+    return list(colormaps["viridis"](np.linspace(0, 0.92, number)))
 
 
 def first_reaching(

@@ -17,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 
+from rayfl.config.registry import nearest
 from rayfl.errors import ScenarioError
 from rayfl.models.tensors import Slot
 from rayfl.streams import stream
@@ -33,7 +34,7 @@ NEAR = 1e-3
 """The picture does not mention smaller distances."""
 PATH = "#d73027"
 
-Which = Literal["initial", "final"] | PositiveInt
+Which = PositiveInt | str
 
 
 class Marked(NamedTuple):
@@ -61,7 +62,8 @@ class Landscape(Analysis):
         mode: `filter`: a panel around each model of each run, along random directions. `plane`: one panel with the
             plane through the first three models, and projections of all others. `trajectory`: a panel for each run with
             the path of its kept models.
-        models: Models of each run: `initial`, `final`, or the number of a round.
+        models: Models of each run: `initial`, `final`, the number of a round, or the name of a phase for the model at
+            its end.
         points: Points per side of a panel; odd, so that the given model is one of them.
         span: In `filter`, half the width of a panel, in units of the filter norms.
         on: Whether to draw the loss on clients' training samples or on test samples.
@@ -96,6 +98,10 @@ class Landscape(Analysis):
             else:
                 if beyond := [which for which in self.models if isinstance(which, int) and which > run.rounds]:
                     raise ScenarioError(f"models: '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
+                phases = [phase.name for phase in run.scenario.phases]
+                for which in self.models:
+                    if isinstance(which, str) and which not in (known := ["initial", "final", *phases]):
+                        raise ScenarioError(f"models: '{run.path.name}' has no '{which}'; {nearest(which, known)}")
                 run.check_kept([_round(run, which) for which in self.models])
         number = len(runs) * len(self.models)
         if self.mode == "plane" and number < 3:
@@ -194,11 +200,14 @@ def _labels(marked: Sequence[Mapping[str, Any]]) -> list[str]:
 def _round(run: RunFolder, which: Which) -> int:
     if isinstance(which, int):
         return which
-    return 0 if which == "initial" else run.rounds
+    ends = dict(zip((phase.name for phase in run.scenario.phases), run.last_rounds, strict=True))
+    return {**ends, "initial": 0, "final": run.rounds}[which]
 
 
 def _words(which: Which) -> str:
-    return f"round {which}" if isinstance(which, int) else which
+    if isinstance(which, int):
+        return f"round {which}"
+    return which if which in ("initial", "final") else f"after phase {which}"
 
 
 def _row(

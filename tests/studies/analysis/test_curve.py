@@ -6,12 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
+from rich.console import Console
 
+import rayfl
 from rayfl.errors import ScenarioError
 from rayfl.runs.archive import RunArchive
+from rayfl.studies.analysis.analysis import names_of
 from rayfl.studies.analysis.curve import first_reaching, switch_of
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import SIZES
+from tests.callbacks import scene
 from tests.studies.analysis.scene import analysed, build
 
 
@@ -57,9 +62,13 @@ def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
         ({}, "has 6 evaluated rounds, fewer than 41; use window=5"),
         ({"window": 4}, "window: must be odd"),
         ({"window": 3, "order": 3}, "order: must be below window"),
+        ({"window": 3, "order": 1, "zoom": 1}, "has 1 evaluated round in its last 1"),
+        ({"window": 3, "order": 1, "zoom": 6}, "zoom: must be below the 6 rounds of"),
     ],
 )
-def test_windows_that_do_not_fit_are_rejected(finished_run: RunFolder, options: dict[str, int], said: str) -> None:
+def test_windows_and_zooms_that_do_not_fit_are_rejected(
+    finished_run: RunFolder, options: dict[str, int], said: str
+) -> None:
     with pytest.raises(ScenarioError, match=said):
         build("curve", **options).units([finished_run])
 
@@ -69,3 +78,43 @@ def test_a_dotted_line_marks_the_switch_to_the_last_phase(finished_run: RunFolde
     axes = build("curve", window=3, order=1).draw(rows, [finished_run]).axes[0]
     dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
     assert dotted == [2.5]  # two rounds of the relay come before
+
+
+@pytest.fixture(scope="module")
+def grid_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
+    """Relays of one and two rounds out of five, with two seeds each."""
+    folder = tmp_path_factory.mktemp("grid")
+    (folder / "small.toml").write_text(tomli_w.dumps(scene.tables(phases=[scene.RELAY, scene.PLAIN | {"rounds": 3}])))
+    grid = {
+        "scenario": str(folder / "small.toml"),
+        "seeds": [3, 4],
+        "rows": {"relay": {}},
+        "columns": {f"{rounds} rounds": {"phases.cyclic.rounds": rounds} for rounds in (1, 2)},
+    }
+    made = rayfl.grid(grid, backend="inline", out=folder, console=Console(quiet=True)).directory
+    places = [(rounds, seed) for rounds in (1, 2) for seed in (3, 4)]
+    return [RunFolder.read(made / "relay" / f"{rounds}_rounds" / f"seed_{seed}") for rounds, seed in places]
+
+
+def test_seeds_of_a_cell_share_a_name(grid_runs: list[RunFolder]) -> None:
+    assert names_of(grid_runs, seeds=False) == ["1 rounds", "1 rounds", "2 rounds", "2 rounds"]
+    assert names_of(grid_runs[:2], seeds=False) == ["relay / 1 rounds"] * 2
+
+
+def test_seeds_of_a_cell_are_averaged_and_the_last_rounds_enlarged(grid_runs: list[RunFolder], tmp_path: Path) -> None:
+    rows = analysed("curve", *grid_runs, out=tmp_path, window=3, order=1, zoom=2)
+    whole, zoomed, _, switch = build("curve", window=3, order=1, zoom=2).draw(rows, grid_runs).axes
+    drawn = {line.get_label(): line for line in whole.lines if not line.get_label().startswith("_")}
+    assert [*drawn] == ["1 rounds", "2 rounds"]
+    for place, (line, last) in enumerate(zip(drawn.values(), zoomed.lines, strict=True)):
+        smoothed = [
+            [row["smoothed"] for row in rows if row["run"] == run and row["round"]]
+            for run in (2 * place, 2 * place + 1)
+        ]
+        np.testing.assert_allclose(line.get_ydata(), np.mean(smoothed, axis=0))
+        rounds = 4 + place
+        assert last.get_xdata().tolist() == [rounds - 1, rounds]
+        np.testing.assert_allclose(last.get_ydata(), line.get_ydata()[-2:])
+    points = switch.lines[0]
+    assert points.get_xdata().tolist() == [1, 1, 2, 2]
+    assert points.get_ydata().tolist() == [RunArchive(run.path).rows[-1]["test_accuracy"] for run in grid_runs]

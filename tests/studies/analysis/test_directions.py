@@ -88,6 +88,14 @@ def test_a_landscape_holds_the_loss_of_the_points_it_says(finished_run: RunFolde
     assert len(rows) == 2 * (5 * 5 + 1)
 
 
+def test_the_name_of_a_phase_stands_for_the_model_at_its_end(finished_run: RunFolder, tmp_path: Path) -> None:
+    rows = analysed("landscape", finished_run, out=tmp_path, models=["cyclic", 2, "plain"], points=3)
+    assert [row["model"] for row in rows if row["model"]] == ["after phase cyclic", "round 2", "after phase plain"]
+    losses = [[row["loss"] for row in rows if row["panel"] == panel and not row["model"]] for panel in range(3)]
+    assert losses[0] == losses[1]  # the relay has two rounds
+    assert losses[0] != losses[2]
+
+
 def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_path: Path) -> None:
     plane = analysed(
         "landscape", finished_run, out=tmp_path / "plane", mode="plane", models=["initial", 2, "final", 4], points=3
@@ -106,6 +114,7 @@ def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_
         ({"mode": "plane", "models": ["final", "final", 3]}, "equal models define no plane"),
         ({"mode": "plane", "models": ["final", 3]}, "a plane requires 3 models, and you named 2"),
         ({"models": [9]}, "has 6 rounds, not 9"),
+        ({"models": ["cycli"]}, "has no 'cycli'; did you mean 'cyclic'"),
     ],
 )
 def test_landscapes_that_make_no_sense_are_rejected(
