@@ -1,8 +1,8 @@
 """`python -m rayfl.studies.analysis.linear_theory`: why bottom-up unfreezing makes clients agree faster.
 
-The two-client model of "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", section 4 and
-appendix B: a linear network f(x) = x [a, b]^T v, whose first layer has a separate weight for each client and whose last
-layer is shared. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2, by gradient descent with learning rate lr,
+The two-client model of "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning", section 4, Figure 2
+and appendix B: a linear network f(x) = x [a, b]^T v, whose first layer has a separate weight for each client and whose
+last layer is shared. Client 1 minimises (a v - 1)^2, client 2 (b v - 1)^2, by gradient descent with learning rate lr,
 and the server averages.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from rayfl.errors import ScenarioError
+from rayfl.errors import RayflError, ScenarioError
 
 SETTLED = 5
 """Ratios are taken from the round after this one, when training is near a minimum."""
@@ -144,6 +145,13 @@ def contraction_bound(
     return bound
 
 
+def ratios_by_round(history: Weights) -> np.ndarray:
+    """The ratios of the discrepancies |a - b| of successive rounds, [rounds, seeds]; NaN for rounding errors."""
+    before, after = history.discrepancy[:-1], history.discrepancy[1:]
+    counts = before > _ROUNDING
+    return np.where(counts, after / np.where(counts, before, 1), np.nan)
+
+
 def contraction_ratio(history: Weights) -> np.ndarray:
     """Measures the ratio of the discrepancies |a - b| of successive rounds in a simulation.
 
@@ -153,13 +161,57 @@ def contraction_ratio(history: Weights) -> np.ndarray:
     Returns:
         [seeds], the median over the rounds after SETTLED; NaN if only rounding errors are left by then.
     """
-    before, after = history.discrepancy[SETTLED:-1], history.discrepancy[SETTLED + 1 :]
-    counts = before > _ROUNDING
-    ratios = np.where(counts, after / np.where(counts, before, 1), np.nan)
+    ratios = ratios_by_round(history)[SETTLED:]
     medians = np.full(ratios.shape[1], np.nan)
-    measured = counts.any(axis=0)
+    measured = np.isfinite(ratios).any(axis=0)
     medians[measured] = np.nanmedian(ratios[:, measured], axis=0)
     return medians
+
+
+class Method(NamedTuple):
+    """A method, simulated and in theory.
+
+    Attributes:
+        frozen_steps: As for `simulate`.
+        history: Its simulation, [rounds + 1, seeds].
+        theory: Bound on the contraction ratio near the minimum that was reached, [seeds].
+    """
+
+    frozen_steps: int | None
+    history: Weights
+    theory: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        match self.frozen_steps:
+            case None:
+                return "v always fixed"
+            case 0:
+                return "FedAvg"
+            case 1:
+                return "1 frozen step"
+        return f"{self.frozen_steps} frozen steps"
+
+
+def methods(seeds: int, rounds: int, steps: int, lr: float) -> list[Method]:
+    """FedAvg, FedBug with several numbers of frozen steps, and a v that is always fixed, from the same initial models.
+
+    Args:
+        seeds: Number of initial models.
+        rounds: Number of rounds.
+        steps: Local steps in a client update.
+        lr: Learning rate.
+
+    Raises:
+        ScenarioError: Training diverged.
+    """
+    start, found = draw_weights(seeds), []
+    for frozen in [*(frozen for frozen in (0, 1, 5, 10, 25) if frozen < steps), None]:
+        history = simulate(start, rounds, steps, lr, frozen)
+        a, b, v = (weight[-1] for weight in history)
+        found.append(Method(frozen, history, contraction_bound((a + b) / 2, v, lr, frozen)))
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,33 +225,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=80, help=f"at least {LOSS_ROUND}")
     parser.add_argument("--steps", type=int, default=50, help="local steps of a client update")
     parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        default=argparse.SUPPRESS,
+        help="also draw linear_theory.png and .pdf there, and write linear_theory.parquet, a row per seed and round",
+    )
     options = parser.parse_args(arguments)
     if options.seeds < 1 or options.rounds < LOSS_ROUND or options.steps < 1 or options.lr <= 0:
         parser.error(f"--seeds and --steps must be at least 1, --rounds at least {LOSS_ROUND}, --lr above 0")
     try:
-        table = comparison(options.seeds, options.rounds, options.steps, options.lr)
-    except ScenarioError as error:
+        found = methods(options.seeds, options.rounds, options.steps, options.lr)
+        Console().print(table_of(found, options.steps, options.lr))
+        if "out" in options:
+            from rayfl.studies.analysis.linear_theory_figure import write  # loads matplotlib
+
+            for path in write(found, options.out):
+                print(path)
+    except RayflError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    Console().print(table)
     return 0
 
 
-def comparison(seeds: int, rounds: int, steps: int, lr: float) -> Table:
-    """Compares theory and simulation, in medians over the seeds.
-
-    Args:
-        seeds: Number of initial models.
-        rounds: Number of rounds, at least LOSS_ROUND.
-        steps: Local steps in a client update.
-        lr: Learning rate.
-
-    Returns:
-        A table with a row for FedAvg, for each number of frozen steps, and for a v that is always fixed.
-
-    Raises:
-        ScenarioError: Training diverged.
-    """
+def table_of(found: Sequence[Method], steps: int, lr: float) -> Table:
+    """Compares theory and simulation, in medians over the seeds; a row for each method."""
+    rounds, seeds = (size - less for size, less in zip(found[0].history.v.shape, (1, 0), strict=True))
     table = Table(
         title=f"Contraction ratio of |a - b|: {seeds} seeds, {rounds} rounds of {steps} local steps, lr {lr:g}",
         caption="Medians over the seeds. With v fixed, theory is the limit of many steps; a small v takes very many.",
@@ -208,31 +260,16 @@ def comparison(seeds: int, rounds: int, steps: int, lr: float) -> Table:
     table.add_column("", no_wrap=True)
     for header in ("theory", "simulated", "largest difference", f"loss, round {LOSS_ROUND}"):
         table.add_column(header, justify="right", no_wrap=True)
-    start = draw_weights(seeds)
-    methods: list[int | None] = [frozen for frozen in (0, 1, 5, 10, 25) if frozen < steps]
-    for frozen in [*methods, None]:
-        history = simulate(start, rounds, steps, lr, frozen)
-        a, b, v = (weight[-1] for weight in history)
-        theory, simulated = contraction_bound((a + b) / 2, v, lr, frozen), contraction_ratio(history)
+    for method in found:
+        simulated = contraction_ratio(method.history)
         table.add_row(
-            _named(frozen),
-            f"{np.median(theory):.3f}",
+            method.name,
+            f"{np.median(method.theory):.3f}",
             f"{np.nanmedian(simulated):.3f}",
-            f"{np.nanmax(np.abs(theory - simulated)):.0e}",
-            f"{np.median(history.loss[LOSS_ROUND]):.1e}",
+            f"{np.nanmax(np.abs(method.theory - simulated)):.0e}",
+            f"{np.median(method.history.loss[LOSS_ROUND]):.1e}",
         )
     return table
-
-
-def _named(frozen_steps: int | None) -> str:
-    match frozen_steps:
-        case None:
-            return "v always fixed"
-        case 0:
-            return "FedAvg"
-        case 1:
-            return "1 frozen step"
-    return f"{frozen_steps} frozen steps"
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
 """FedBug's two-client theory: its closed forms against integration and simulation, and the reference values."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -14,8 +17,10 @@ from rayfl.studies.analysis.linear_theory import (
     draw_weights,
     gradient_flow_end,
     main,
+    methods,
     simulate,
 )
+from rayfl.studies.analysis.linear_theory_figure import draw, records
 
 REFERENCE = {0: 0.800, 1: 0.709, 5: 0.561, 10: 0.515, 25: 0.500, None: 0.500}
 positive = st.floats(0.05, 2)
@@ -166,6 +171,52 @@ def test_the_command_prints_a_row_for_each_method(capsys: pytest.CaptureFixture[
     assert "50 seeds, 20 rounds of 50 local steps, lr 0.1" in printed
     for row in ("FedAvg             0.800       0.800", "25 frozen steps    0.500", "v always fixed     0.500"):
         assert row in printed
+
+
+def test_the_records_have_every_seed_and_round_with_its_ratio() -> None:
+    found = methods(seeds=3, rounds=20, steps=10, lr=0.1)
+    rows = records(found).to_pylist()
+    assert len(rows) == 4 * 3 * 21  # 0, 1 and 5 frozen steps, and v fixed
+    places = [(method.name, seed, round) for method in found for seed in range(3) for round in range(21)]
+    assert [(row["method"], row["seed"], row["round"]) for row in rows] == places
+    last_fixed = [row for row in rows if row["frozen_steps"] is None]
+    assert len({row["v"] for row in last_fixed}) == 3
+    before: Any = None
+    for row in rows:
+        assert row["discrepancy"] == abs(row["a"] - row["b"])
+        assert row["loss"] == pytest.approx(((row["a"] * row["v"] - 1) ** 2 + (row["b"] * row["v"] - 1) ** 2) / 2)
+        if row["round"] == 0:
+            assert row["ratio"] is None
+        elif before["discrepancy"] > 1e-10:
+            assert row["ratio"] == pytest.approx(row["discrepancy"] / before["discrepancy"])
+        before = row
+    # with v fixed, every local step brings a - b, of which the server takes half, nearer by 1 - 2 lr v^2
+    for row in last_fixed:
+        if row["ratio"] is not None:
+            assert row["ratio"] == pytest.approx((1 + (1 - 2 * 0.1 * row["v"] ** 2) ** 10) / 2, abs=1e-5)
+
+
+def test_the_command_draws_theory_against_simulation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--rounds", "20", "--seeds", "5", "--out", str(tmp_path / "figure")]) == 0
+    files = [tmp_path / "figure" / f"linear_theory.{suffix}" for suffix in ("parquet", "png", "pdf")]
+    assert capsys.readouterr().out.split()[-3:] == [str(file) for file in files]
+    assert all(file.stat().st_size > 1000 for file in files)
+    found = methods(seeds=5, rounds=20, steps=50, lr=0.1)
+    panels: Any = draw(found).axes
+    scatter, losses, *_ = panels
+    for method, line in zip(found, scatter.lines, strict=False):
+        assert line.get_xdata().tolist() == method.theory.tolist()
+        assert line.get_ydata().tolist() == contraction_ratio(method.history).tolist()
+    np.testing.assert_allclose(losses.lines[0].get_ydata(), np.median(found[0].history.loss, axis=1))
+
+
+def test_the_command_names_a_folder_that_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["--rounds", "20", "--seeds", "5", "--out", str(tmp_path / "file")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert str(tmp_path / "file") in error
+    assert error.count("\n") == 1
 
 
 def test_the_command_compares_only_as_many_frozen_steps_as_there_are(capsys: pytest.CaptureFixture[str]) -> None:
