@@ -25,6 +25,7 @@ PLOTTING = """\
 examples:
   {prog} runs/femnist_cyclic-20260101-120000
   {prog} runs/cyclicfl_table_2 --x bytes --smooth 5 --out table_2.pdf
+  {prog} runs/fedbug_figure_3_cifar100 --x phases.federated.local.unfreeze.share --at mean_last_5
   {prog} runs/one runs/other --labels "CyclicFL" "FedAvg" --metric test_accuracy train_loss --out both.svg
 """
 
@@ -95,7 +96,16 @@ def _parser_of_plot(prog: str) -> argparse.ArgumentParser:
         "--x",
         default="rounds",
         metavar="AXIS",
-        help="rounds (default), updates, bytes, transfers, seconds, simulated_seconds, energy or epsilon",
+        help="rounds (default), updates, bytes, transfers, seconds, simulated_seconds, energy or epsilon; or a key of "
+        "the scenarios, such as phases.cyclic.rounds: a point for each cell of a grid, instead of curves",
+    )
+    parser.add_argument(
+        "--at",
+        type=_at,
+        default="last",
+        metavar="ROUND",
+        help="with such a key, take scores from the last or best round, mean_last_5, or a round by its number "
+        "(default: last)",
     )
     parser.add_argument(
         "--band",
@@ -199,6 +209,7 @@ def _plot(options: argparse.Namespace) -> int:
         *options.sources,
         out=out,
         x=options.x,
+        at=options.at,
         band=options.band,
         lines=options.lines,
         **_chosen(options),

@@ -126,6 +126,7 @@ class Curve(Analysis):
         curves.legend(fontsize=9, framealpha=0.9, ncols=1 if len(lines) <= FEW else 2)
         if self.zoom is not None:
             tidy(areas["z"], "round", title=f"last {self.zoom} rounds", whole_x=True)
+            areas["z"].locator_params(axis="x", nbins=4)
             as_share(areas["z"], headline)
         batches = [[row["batches"] for row in own if row["client"] is not None] for own in by_run(rows, runs)]
         _draw_batches(clients, batches, names_of(runs))

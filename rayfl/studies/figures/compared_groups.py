@@ -18,7 +18,16 @@ from rayfl.errors import ScenarioError
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.quantities import Quantity, quantity_of
 from rayfl.studies.figures.recorded_run import RecordedRun
-from rayfl.studies.figures.scores import TARGET_COSTS, At, Reached, best_round, higher_is_better, reached, score
+from rayfl.studies.figures.scores import (
+    TARGET_COSTS,
+    At,
+    Reached,
+    best_round,
+    higher_is_better,
+    reached,
+    score,
+    words_of,
+)
 from rayfl.studies.grid.results import TAIL
 from rayfl.studies.statistics import Key, Summary, paired_difference, repetitions, summary
 from rayfl.studies.tables import Numbers
@@ -302,13 +311,8 @@ def _amounts(cost: str, words: str, most: float) -> tuple[str, Callable[[float],
 def _caption(comparison: Compared, choice: ComparisonOptions, has_tasks: bool, count: str) -> str:
     """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
     where = f"{comparison.panel}: " if comparison.panel else ""
-    rounds = {
-        "last": "after the last round",
-        "best": "in the round with the best headline metric",
-        "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
-    }.get(str(choice.at), f"after round {choice.at}")
     smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
-    parts = [f"{where}{comparison.quantity.within(' in ')}, {rounds}{smoothed}"]
+    parts = [f"{where}{comparison.quantity.within(' in ')}, {words_of(choice.at)}{smoothed}"]
     over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
     if any(line.score and line.score.deviation is not None for line in comparison.lines):
         parts.append(f"mean ± sample standard deviation over {over}")

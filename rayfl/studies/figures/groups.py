@@ -232,7 +232,7 @@ def _distinction(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
     Names of components come first, without their keys: `FedACG, lam = 0.7`. Further settings follow until no other
     scenario has them all, each named by the end of its key path that no other differing key has.
     """
-    tables = [_settings(scenario) for scenario in scenarios]
+    tables = [settings_of(scenario) for scenario in scenarios]
     keys = list(dict.fromkeys(key for table in tables for key in table))
     compared = [_compared(table) for table in tables]
     differing = [key for key in keys if any(one.get(key) != compared[0].get(key) for one in compared)]
@@ -275,7 +275,7 @@ def _shortest_end(key: str, keys: Sequence[str]) -> str:
 
 
 def _identity(scenario: Mapping[str, Any]) -> str:
-    return json.dumps(_compared(_settings(scenario)), sort_keys=True)
+    return json.dumps(_compared(settings_of(scenario)), sort_keys=True)
 
 
 def _compared(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -291,7 +291,7 @@ def _whole_as_int(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _settings(scenario: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(scenario: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a scenario by key path, without seeds and keys that change no result; phases by their names."""
     tables = dict(scenario)
     phases = tables.get("phases")

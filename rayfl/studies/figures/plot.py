@@ -18,9 +18,11 @@ from rayfl.files import atomic_write
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.panels import DrawnCurve, Panel, draw
-from rayfl.studies.figures.print_style import MOST_LINES, RC, line_style
-from rayfl.studies.figures.quantities import X, asked, default_metric, quantity_of, x_axis
+from rayfl.studies.figures.print_style import MOST_LINES, RC, LineStyle, line_style
+from rayfl.studies.figures.quantities import Quantity, X, asked, default_metric, quantity_of, x_axis
 from rayfl.studies.figures.recorded_run import RecordedRun
+from rayfl.studies.figures.scores import At, check_round, words_of
+from rayfl.studies.figures.sweep import sweep
 from rayfl.studies.statistics import Band, check_smoothing, repetitions, series, smoothed
 
 Width = Literal["column", "page"]
@@ -39,7 +41,8 @@ def plot(
     *sources: Source,
     out: str | Path | None = None,
     metrics: str | Iterable[str] = (),
-    x: X = "rounds",
+    x: X | str = "rounds",
+    at: At = "last",
     smooth: int = 1,
     band: Band = "std",
     lines: Sequence[str] = (),
@@ -58,7 +61,10 @@ def plot(
         out: The file to write, `.png`, `.svg` or `.pdf`; None writes none. The same records give the same bytes.
         metrics: Columns of metrics.jsonl, a panel each; by default the metric that is the runs' result.
         x: The x axis: `rounds`, `updates` (of clients), `bytes`, `transfers` (of models), `seconds`,
-            `simulated_seconds`, `energy` or `epsilon`.
+            `simulated_seconds`, `energy` or `epsilon`. Or a key of the scenarios with numbers, such as
+            `phases.cyclic.rounds`: each cell of a grid is then a point, and each row or column a line.
+        at: With such a key, which rounds scores are taken from: `last`, `best` (the round with the best headline
+            metric), `mean_last_5`, or the number of an evaluated round.
         smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
             a phase.
         band: `std` (one sample standard deviation on either side), `range` (least to largest), `interval` (95 %
@@ -96,8 +102,15 @@ def plot(
     check_smoothing(smooth)
     path = None if out is None else _checked(Path(out))
     recorded = arranged(sources, panels, labels, lines)
+    if at != "last" and x in get_args(X):
+        raise ScenarioError("at: has no effect on learning curves; give a key of the scenarios as x")
+    check_round(recorded.runs, at)
     with DRAWING, matplotlib.style.context(["default", RC]):
-        figure = figure_of(recorded, asked(metrics) or [default_metric(recorded.runs)], x, smooth, band, width)
+        names = asked(metrics) or [default_metric(recorded.runs)]
+        if "." in x:
+            figure = _figure_over_key(recorded, names, x, at, smooth, band, width)
+        else:
+            figure = figure_of(recorded, names, x, smooth, band, width)
         if path is not None:
             _write(figure, path)
     return figure
@@ -106,16 +119,13 @@ def plot(
 def figure_of(
     recorded: Recorded,
     names: Sequence[str],
-    x: X = "rounds",
+    x: str = "rounds",
     smooth: int = 1,
     band: Band = "std",
     width: Width | None = None,
 ) -> Figure:
-    """Draws the figure of `plot` from records that were read before, with the current parameters of matplotlib."""
-    if len(recorded.labels) > MOST_LINES:
-        raise ScenarioError(
-            f"{len(recorded.labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
-        )
+    """Draws the curves of `plot` from records that were read before, with the current parameters of matplotlib."""
+    styles = _styles(recorded.labels)
     runs = recorded.runs
     quantity, values = x_axis(runs, x)
     by_run = dict(zip(map(id, runs), values, strict=True))
@@ -133,7 +143,6 @@ def figure_of(
         for title in recorded.panels:
             lines = tuple(line(group, name) for group in recorded.in_panel(title))
             drawn.append(Panel(title if len(recorded.panels) > 1 else "", y, lines))
-    styles = {label: line_style(place) for place, label in enumerate(recorded.labels)}
     return draw(
         drawn,
         quantity,
@@ -144,7 +153,33 @@ def figure_of(
     )
 
 
-def _boundaries(run: RecordedRun, x: np.ndarray, axis: X) -> tuple[tuple[float, str], ...]:
+def _figure_over_key(
+    recorded: Recorded, names: Sequence[str], key: str, at: At, smooth: int, band: Band, width: Width | None
+) -> Figure:
+    """Scores of the cells of a grid over a key of their scenarios."""
+    drawn = sweep(recorded, names, key, at, smooth, band)
+    styles = _styles([line.label for line in drawn[0].lines])
+    words = " ".join(key.split(".")[-2:]).replace("_", " ")
+    return draw(
+        drawn,
+        Quantity(words),
+        styles,
+        _caption(recorded, smooth, band, words_of(at)),
+        width or ("column" if len(drawn) == 1 else "page"),
+        share_y=len(recorded.data) == 1,
+    )
+
+
+def _styles(labels: Sequence[str]) -> dict[str, LineStyle]:
+    """The look of each line, in the order of the legend."""
+    if len(labels) > MOST_LINES:
+        raise ScenarioError(
+            f"{len(labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
+        )
+    return {label: line_style(place) for place, label in enumerate(labels)}
+
+
+def _boundaries(run: RecordedRun, x: np.ndarray, axis: str) -> tuple[tuple[float, str], ...]:
     """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
     ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
     if axis == "rounds":
@@ -160,9 +195,9 @@ def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, 
     return [(float(np.mean([of_run[text] for of_run in places])), text) for text in common]
 
 
-def _caption(recorded: Recorded, smooth: int, band: Band) -> str:
-    """States what the means and bands are over, the data, and the version."""
-    parts = _means(recorded, band)
+def _caption(recorded: Recorded, smooth: int, band: Band, scores: str = "") -> str:
+    """States which rounds scores are from, what the means and bands are over, the data, and the version."""
+    parts = [*([scores] if scores else []), *_means(recorded, band)]
     parts += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
     parts.append("data: " + ", ".join(data.text for data in recorded.data))
     parts += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]

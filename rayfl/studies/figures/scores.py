@@ -19,7 +19,11 @@ from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
 from rayfl.studies.grid.results import TAIL
 from rayfl.studies.statistics import Key, smoothed, summary
 
-WORDS = ("last", "best", "mean_last_5")
+WORDS = {
+    "last": "after the last round",
+    "best": "in the round with the best headline metric",
+    "mean_last_5": f"mean of the last {TAIL} evaluated rounds",
+}
 
 At = Literal["last", "best", "mean_last_5"] | int
 """Which rounds a score is taken from; a number is a round."""
@@ -39,6 +43,11 @@ LOWER_IS_BETTER = (
     "unavailable",
 )
 """Columns that belong to no metric and whose lower values are better."""
+
+
+def words_of(at: At) -> str:
+    """The rounds that a score is taken from, for a reader."""
+    return WORDS.get(str(at), f"after round {at}")
 
 
 def ranked_values(run: RecordedRun, column: str, window: int) -> np.ndarray:

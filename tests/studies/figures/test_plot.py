@@ -209,3 +209,50 @@ def test_the_legend_wraps_and_stays_inside_the_picture(tmp_path: Path) -> None:
     assert axes.y1 <= box.y0 < box.y1 <= figure.bbox.height
     assert figure.axes[0].get_position().height * figure.get_figheight() > 1.0
     assert [text.get_text().replace("\n", " ") for text in legend.get_texts()] == labels
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> list[Path]:
+    """A grid of two rows by relays of 0, 4 and 2 rounds, with two seeds."""
+    return [
+        write_run(
+            tmp_path / f"{row}{rounds}{seed}",
+            GridPlace("Sweep", row, f"{rounds} rounds", seed),
+            seed,
+            {"test_accuracy": [0.9, 0.1, rounds / 10 + seed / 100 + place / 2]},
+            phases=[*([("cyclic", rounds)] if rounds else []), ("federated", 6 - rounds)],
+        )
+        for place, row in enumerate(("plain", "other"))
+        for rounds in (0, 4, 2)
+        for seed in (0, 2)
+    ]
+
+
+@pytest.mark.parametrize("panels", ["columns", "rows"])
+def test_cells_of_a_grid_are_points_over_a_key_of_their_scenarios(sweep: list[Path], panels: Any) -> None:
+    figure = rayfl.plot(*sweep, x="phases.cyclic.rounds", panels=panels)
+    (axes,) = figure.axes
+    assert axes.get_xlabel() == "Cyclic rounds"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["plain", "other"]
+    for place, line in enumerate(axes.lines):
+        points = np.column_stack([[0, 2, 4], [1 + 50 * place, 21 + 50 * place, 41 + 50 * place]])
+        np.testing.assert_allclose(np.asarray(line.get_xydata()), points)
+    edges = np.asarray(axes.collections[0].get_paths()[0].vertices)
+    np.testing.assert_allclose(edges[:, 1].min(), 1 - np.std([0, 2], ddof=1))
+    best = rayfl.plot(*sweep, x="phases.cyclic.rounds", at="best").axes[0]
+    np.testing.assert_allclose(np.asarray(best.lines[0].get_ydata()), 90)
+
+
+def test_keys_that_make_no_points_are_named(sweep: list[Path]) -> None:
+    for x, said in {
+        "phases.cyclik.rounds": "the scenarios of these runs have no key 'phases.cyclik.rounds'; did you mean",
+        "phases.cyclic.schedule": "'phases.cyclic.schedule' is no number in",
+        "data.clients": "'data.clients' does not differ along rows or columns of these runs",
+        "cyclic": "there is no axis 'cyclic'",
+    }.items():
+        with pytest.raises(RayflError, match=said):
+            rayfl.plot(*sweep, x=x)
+    with pytest.raises(RayflError, match="at: has no effect on learning curves"):
+        rayfl.plot(*sweep, at="best")
+    with pytest.raises(RayflError, match="at: no run evaluated round 3"):
+        rayfl.plot(*sweep, x="phases.cyclic.rounds", at=3)
