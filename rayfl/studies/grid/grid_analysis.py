@@ -14,8 +14,8 @@ class GridAnalysis(Section):
 
     Attributes:
         name: An analysis of `rayfl analyse`, or `package.module:Class` for your own.
-        only: Cells whose runs are analysed, as `"row/column"`, with * for any. Cells in `skip` are left out. Default:
-            all.
+        only: Cells whose runs are analysed, as `"row/column"`, with * for any. Cells in `skip` are left out. By default
+            all others.
         seeds: Seeds of these runs. By default the first of the grid.
         label: Name of its files in the folder `analyses`. By default that of the analysis.
         quick: Options to change with --quick. Default: none.
