@@ -44,7 +44,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         prog, "Analyse finished runs: write a Parquet file and a picture to the folder of the first run.", EXAMPLES
     )
     parser.add_argument(
-        "name", help="convex, curve, gains, heterogeneity, landscape, ntk, probe, variance, or your own"
+        "name", help="bounds, convex, curve, gains, heterogeneity, landscape, ntk, probe, variance, or your own"
     )
     parser.add_argument(
         "runs", nargs="+", metavar="RUN | key=value", help="folders of runs, and options of the analysis"

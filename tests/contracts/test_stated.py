@@ -20,7 +20,7 @@ RANGES = {
     "int > 0; float > 0 <= 1": "cohort",
     "int >= 0": "seed order_seed restarts delay byzantine min_size index padding order Checkpoint.rounds "
     "ParallelPhase.rounds RelayPhase.rounds BufferedPhase.rounds FullyAsynchronousPhase.rounds LocalPhase.rounds "
-    "CentralPhase.rounds probe.rounds heterogeneity.rounds",
+    "CentralPhase.rounds probe.rounds heterogeneity.rounds bounds.rounds",
     "int >= 0 <= 255": "threshold",
     "int >= 0; int > 0": "places",
     "int >= 0; float >= 0 < 1": "warmup",

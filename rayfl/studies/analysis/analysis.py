@@ -137,6 +137,7 @@ analyses = Registry(
         "probe": "rayfl.studies.analysis.probe:Probe",
         "ntk": "rayfl.studies.analysis.ntk:NTK",
         "heterogeneity": "rayfl.studies.analysis.heterogeneity:Heterogeneity",
+        "bounds": "rayfl.studies.analysis.bounds:Bounds",
         "curve": "rayfl.studies.analysis.curve:Curve",
     },
 )

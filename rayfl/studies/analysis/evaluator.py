@@ -21,6 +21,7 @@ from rayfl.engine.plan.slices import Slice
 from rayfl.engine.scoring import Scorer, evaluation_batches
 from rayfl.errors import ScenarioError
 from rayfl.local.batches import EvaluationBatch
+from rayfl.models.modes import twice_differentiable
 from rayfl.streams import stream
 from rayfl.studies.analysis.opened_run import OpenedRun, as_tensor
 from rayfl.tasks.metrics.construction import build_metrics
@@ -97,6 +98,29 @@ class Evaluator:
         """The gradient of the mean loss of every batch of the given size, and the weight of the batch."""
         for _, gradient, weight in self._gradients(vector, size):
             yield gradient / weight, weight
+
+    def hessian_product(self, vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
+        """The Hessian of the mean loss times a direction, in evaluation mode: the exact derivative of the gradient.
+
+        Args:
+            vector: [length of the model].
+            direction: [length of the parameters].
+
+        Returns:
+            float64 [length of the parameters].
+        """
+        self.model.load(as_tensor(vector))
+        self.model.module.eval()
+        self.model.zero_gradient()
+        task, parameters, total = self._workload.task, self.model.trained_parameters, 0.0
+        along = as_tensor(direction).to(self._device)
+        with twice_differentiable(self.model.module):
+            for batch in self._batches():
+                loss = task.loss(task.evaluated(batch), batch.y, "sum")
+                gradients = torch.autograd.grad(loss, parameters, create_graph=True, materialize_grads=True)
+                torch.autograd.backward(self.model.dot(gradients, along), inputs=parameters)
+                total += float(task.total(batch.y))
+        return self.model.gradient.cpu().numpy().astype(np.float64) / total
 
     def _gradients(self, vector: np.ndarray, size: int | None = None) -> Iterator[tuple[float, np.ndarray, float]]:
         self.model.load(as_tensor(vector))
