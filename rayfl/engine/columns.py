@@ -44,6 +44,7 @@ class Meaning(NamedTuple):
 
 
 _DEVICES = "with [participation]"
+_SPLIT = "if devices have both a bandwidth and a speed"
 _ASYNCHRONOUS = "in asynchronous phases"
 _SAMPLES = "with `local.dp`"
 _PERSONALIZED = "with `evaluation.personalize`"
@@ -120,6 +121,8 @@ METRICS_MEANINGS = (
     Meaning("bytes_down", "bytes", "The part of `bytes` from the server to clients."),
     Meaning("bytes_up", "bytes", "The part of `bytes` from clients to the server."),
     Meaning("simulated_seconds", "s", f"Virtual time {_SINCE_START}.", _DEVICES),
+    Meaning("transfer_seconds", "s", f"Virtual time that clients received or sent, in all, {_SINCE_START}.", _SPLIT),
+    Meaning("training_seconds", "s", f"Virtual time that clients computed, in all, {_SINCE_START}.", _SPLIT),
     Meaning(
         "energy_joules", "J", f"Energy used by the clients' devices {_SINCE_START}.", "if devices have a power rating"
     ),
@@ -315,6 +318,8 @@ def simulated_columns(simulated: Simulated | None) -> dict[str, object]:
         return {}
     return {
         "simulated_seconds": simulated.seconds,
+        **({} if simulated.transfer is None else {"transfer_seconds": simulated.transfer}),
+        **({} if simulated.training is None else {"training_seconds": simulated.training}),
         **({} if simulated.joules is None else {"energy_joules": simulated.joules}),
         "unavailable": simulated.unavailable,
         "dropped": simulated.dropped,

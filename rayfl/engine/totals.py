@@ -55,6 +55,9 @@ class Simulated:
         unavailable: Number of drawn clients that were not available.
         dropped: Number of client updates whose answer never arrived.
         late: Number of client updates that were cut, at a deadline or because enough others had answered.
+        transfer: Virtual seconds that clients' devices spent receiving and sending, in all; None if devices do not have
+            both a bandwidth and a speed.
+        training: The same for computing.
 
     Example:
         >>> from rayfl.schedules import Simulated
@@ -67,15 +70,24 @@ class Simulated:
     unavailable: int = 0
     dropped: int = 0
     late: int = 0
+    transfer: float | None = None
+    training: float | None = None
 
     def __add__(self, other: Simulated) -> Simulated:
         return Simulated(
             self.seconds + other.seconds,
-            None if self.joules is None else self.joules + (other.joules or 0.0),
+            _added(self.joules, other.joules),
             self.unavailable + other.unavailable,
             self.dropped + other.dropped,
             self.late + other.late,
+            _added(self.transfer, other.transfer),
+            _added(self.training, other.training),
         )
+
+
+def _added(total: float | None, more: float | None) -> float | None:
+    """A total with more of it; None stays None, for what is not counted."""
+    return None if total is None else total + (more or 0.0)
 
 
 @dataclass(frozen=True)

@@ -143,8 +143,14 @@ def _simulated(now: Simulated | None, before: Simulated) -> dict[str, str]:
     if now is None:
         return {}
     energy = {} if now.joules is None else {"energy": f"{now.joules - (before.joules or 0.0):,.4g} J"}
+    shares = {
+        "clients' transfer": (now.transfer, before.transfer),
+        "clients' training": (now.training, before.training),
+    }
+    split = {name: duration(total - (was or 0.0)) for name, (total, was) in shares.items() if total is not None}
     return {
         "simulated time": duration(now.seconds - before.seconds),
+        **split,
         **energy,
         "unavailable clients": f"{now.unavailable - before.unavailable:,}",
         "dropped updates": f"{now.dropped - before.dropped:,}",

@@ -193,7 +193,7 @@ def test_examples_in_docstrings_stay_as_they_are_and_prose_is_escaped() -> None:
 
 
 def test_every_column_of_the_records_has_a_meaning_in_their_order() -> None:
-    simulated = list(simulated_columns(Simulated(joules=1.0)))
+    simulated = list(simulated_columns(Simulated(joules=1.0, transfer=1.0, training=1.0)))
     names = [meaning.name for meaning in METRICS_MEANINGS if "<" not in meaning.name]
     privacy = ["epsilon", "client_epsilon"]
     assert [name for name in names if name not in privacy] == [*METRICS.names, *simulated]

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rayfl.algorithms import Exchange, FedAvg, Messages, Round, RoundContext, ServerState, algorithms
+from rayfl.engine.columns import simulated_columns
 from rayfl.engine.events import RoundDone
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
@@ -107,9 +108,22 @@ def test_rounds_take_the_seconds_and_joules_that_can_be_computed_by_hand() -> No
         joules += sum(0.5 * (down + up) + 3.0 * steps(client) / 4 for client in cohort)
         assert simulated(done).seconds == pytest.approx(seconds)
         assert simulated(done).joules == pytest.approx(joules)
+        spent = 0.5 * simulated(done).transfer + 3.0 * simulated(done).training  # type: ignore[operator]
+        assert spent == pytest.approx(joules)
     _, hops = run(job_of(phase={"schedule": "relay"}, steps_per_s=4.0, up_bytes_per_s=103.0))
     total = sum(up + steps(client) / 4 for cohort in PARTIAL for client in cohort)
     assert simulated(hops[-1]).seconds == pytest.approx(total)
+    in_transfer = sum(up for cohort in PARTIAL for _ in cohort)
+    assert simulated(hops[-1]).transfer == pytest.approx(in_transfer)
+    assert simulated(hops[-1]).training == pytest.approx(total - in_transfer)
+
+
+@pytest.mark.parametrize("devices", [{"steps_per_s": 4.0}, {"up_bytes_per_s": 103.0}, {"dropout": 0.1}])
+def test_transfer_and_training_are_told_apart_only_if_both_take_time(devices: dict[str, float]) -> None:
+    _, rounds = run(job_of(**devices))
+    last = simulated(rounds[-1])
+    assert (last.transfer, last.training) == (None, None)
+    assert not {"transfer_seconds", "training_seconds"} & simulated_columns(last).keys()
 
 
 def test_two_exchanges_of_a_round_are_both_timed() -> None:

@@ -179,6 +179,19 @@ class ExchangeTime:
         """The total."""
         return self.down + self.compute + self.up
 
+    @property
+    def transfer(self) -> float:
+        """The seconds of receiving and sending."""
+        return self.down + self.up
+
+    def until(self, stop: float) -> ExchangeTime:
+        """What of it passes before a client stops, `stop` seconds after the start of the exchange."""
+        return ExchangeTime(
+            min(self.down, stop),
+            min(self.compute, max(stop - self.down, 0.0)),
+            min(self.up, max(stop - self.down - self.compute, 0.0)),
+        )
+
 
 class VirtualClock:
     """The clock of a run, and the `Participation` of its rounds.
@@ -196,7 +209,10 @@ class VirtualClock:
         self._seed, self._plans, self._devices = seed, plans, devices
         self._work = [UpdateWork(plan, seed) for plan in plans]
         has_power = not devices.quantities.keys().isdisjoint(("compute_watts", "transmit_watts"))
-        self.simulated = Simulated(joules=0.0 if has_power else None)
+        has_speed = not devices.quantities.keys().isdisjoint(("steps_per_s", "samples_per_s"))
+        has_bandwidth = not devices.quantities.keys().isdisjoint(("down_bytes_per_s", "up_bytes_per_s"))
+        split = 0.0 if has_speed and has_bandwidth else None
+        self.simulated = Simulated(joules=0.0 if has_power else None, transfer=split, training=split)
         self._unavailable = 0
 
     @property
@@ -257,11 +273,9 @@ class VirtualClock:
 
     def joules(self, client: int, time: ExchangeTime, until: float = np.inf) -> float:
         """Energy that a client's device uses in an exchange, up to `until` virtual seconds."""
-        down = min(time.down, until)
-        compute = min(time.compute, max(until - time.down, 0.0))
-        up = min(time.up, max(until - time.down - time.compute, 0.0))
+        spent = time.until(until)
         transmit = self._devices.of("transmit_watts", client) or 0.0
-        return (down + up) * transmit + compute * (self._devices.of("compute_watts", client) or 0.0)
+        return spent.transfer * transmit + spent.compute * (self._devices.of("compute_watts", client) or 0.0)
 
     def check(self, index: RoundIndex, answers: int, moved: Traffic) -> None:
         """Checks that a round's traffic was as planned, for any algorithm.

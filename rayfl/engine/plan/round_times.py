@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from rayfl.engine.plan.participation import Participant, VirtualClock
+from rayfl.engine.plan.participation import ExchangeTime, Participant, VirtualClock
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.totals import Simulated, Traffic
 
@@ -28,6 +28,19 @@ class RoundTimes:
     counted: Sequence[int]
     simulated: Simulated
     unanswered: Mapping[int, Traffic] = field(default_factory=dict)
+
+
+_NONE = Simulated(joules=0.0, transfer=0.0, training=0.0)
+
+
+def _of_devices(clock: VirtualClock, times: Mapping[int, ExchangeTime], until: float = math.inf) -> Simulated:
+    """What the devices of clients spend in an exchange, up to `until` virtual seconds after its start."""
+    spent = [time.until(until) for time in times.values()]
+    return Simulated(
+        joules=math.fsum(clock.joules(client, time, until) for client, time in times.items()),
+        transfer=math.fsum(one.transfer for one in spent),
+        training=math.fsum(one.compute for one in spent),
+    )
 
 
 def parallel_round(
@@ -56,7 +69,7 @@ def parallel_round(
     times = {one.client: clock.exchanges(index, one.client) for one in participants}
     lost = {one.client for one in participants if not one.answers}
     messages = clock.messages(index)
-    counted, seconds, joules = [one.client for one in participants], 0.0, 0.0
+    counted, total = [one.client for one in participants], _NONE
     unanswered: dict[int, Traffic] = {}
     moved = Traffic()
     late = 0
@@ -67,18 +80,18 @@ def parallel_round(
         first = dict.fromkeys([client for client in arriving if ends[client] <= limit][:most])  # in order
         enough = len(first) == most
         stop = ends[next(reversed(first))] if enough and first else min(limit, max(ends.values(), default=0.0))
-        joules += math.fsum(clock.joules(client, times[client][exchange], stop) for client in counted)
+        total += _of_devices(clock, {client: times[client][exchange] for client in counted}, stop) + Simulated(stop)
         for client in counted:
             if client not in first:
                 unanswered[client] = moved + message.down
                 late += client not in lost
         counted = [client for client in counted if client in first]
-        moved, seconds, most = moved + message.down + message.up, seconds + stop, len(counted)
+        moved, most = moved + message.down + message.up, len(counted)
     dropped = len(unanswered) - late
     if len(counted) < quorum:
         unanswered |= dict.fromkeys(counted, moved)
         counted = []
-    return RoundTimes(counted, Simulated(seconds, joules, 0, dropped, late), unanswered)
+    return RoundTimes(counted, total + Simulated(dropped=dropped, late=late), unanswered)
 
 
 def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[Participant]) -> RoundTimes:
@@ -95,7 +108,7 @@ def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[P
     (message,) = clock.messages(index)
     counted: list[int] = []
     unanswered: dict[int, Traffic] = {}
-    total = Simulated(joules=0.0)
+    total = _NONE
     for client in (one.client for one in participants):
         at = clock.now + total.seconds
         if not clock.is_available(index, client, at):
@@ -104,7 +117,7 @@ def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[P
             continue
         (time,) = clock.exchanges(index, client)
         answers = clock.update(index, client, at).answers
-        total += Simulated(time.seconds, clock.joules(client, time), dropped=int(not answers))
+        total += _of_devices(clock, {client: time}) + Simulated(time.seconds, dropped=int(not answers))
         if answers:
             counted.append(client)
         else:
@@ -223,14 +236,13 @@ def step_times(clock: VirtualClock, index: RoundIndex, step: Step, until: float)
         until: When the round ends, in virtual seconds since the start of the run.
     """
     (message,) = clock.messages(index)
-    joules = 0.0
+    total = _NONE + Simulated(until - clock.now, dropped=len(step.lost))
     for update in (*step.taken, *step.lost):
         since = index.round - update.round
         began = RoundIndex(index.phase, update.round, index.round_in_phase - since)
         (time,) = clock.exchanges(began, update.client)
-        joules += clock.joules(update.client, time)
+        total += _of_devices(clock, {update.client: time})
     unanswered: dict[int, Traffic] = {}
     for update in step.lost:
         unanswered[update.client] = unanswered.get(update.client, Traffic()) + message.down
-    simulated = Simulated(until - clock.now, joules, dropped=len(step.lost))
-    return RoundTimes([update.client for update in step.taken], simulated, unanswered)
+    return RoundTimes([update.client for update in step.taken], total, unanswered)

@@ -61,6 +61,7 @@ def test_a_round_lasts_as_long_as_its_slowest_client() -> None:
     assert times.counted == [4, 2, 7]
     assert times.simulated.seconds == 10
     assert times.simulated.joules == pytest.approx(4 * 3 + 2 * 2 + 1 * 3 + 4 * 2 + 1 * 3 + 9 * 2)
+    assert (times.simulated.transfer, times.simulated.training) == (4 + 1 + 1, 2 + 4 + 9)
     assert times.unanswered == {}
 
 
@@ -71,6 +72,7 @@ def test_with_over_selection_the_first_answers_count_and_the_others_stop() -> No
     assert times.simulated.seconds == 6
     assert times.simulated.late == 1
     assert times.simulated.joules == pytest.approx((4 * 3 + 2 * 2) + (1 * 3 + 5 * 2) + 2 * 3 + (5 * 3 + 1 * 2))
+    assert (times.simulated.transfer, times.simulated.training) == (4 + 1 + 2 + 5, 2 + 5 + 0 + 1)  # 2 stops after 6 s
     assert times.unanswered == {2: DOWN}
 
 
@@ -128,7 +130,7 @@ def test_a_rounds_times_take_work_in_proportion_to_its_cohort() -> None:
 
 def test_a_round_without_clients_takes_no_time() -> None:
     clock: Any = Stopwatch({0: [(1, 1, 1)]})
-    assert parallel_round(clock, FIRST, [], 3) == RoundTimes([], Simulated(joules=0.0))
+    assert parallel_round(clock, FIRST, [], 3) == RoundTimes([], Simulated(joules=0.0, transfer=0.0, training=0.0))
 
 
 SECONDS = st.integers(0, 8).map(float)
@@ -166,6 +168,7 @@ def test_hops_of_a_relay_add_up_and_who_is_missing_leaves_the_model_as_it_was() 
     # 3 takes 4 s, 1 is missed after 7 s, at 111 s client 6 is away, and 0 takes 2 s
     joules = 2 * 3 + 2 * 2 + 2 * 3 + 5 * 2 + 2 * 3
     assert times.simulated.joules == pytest.approx(joules)
-    assert replace(times.simulated, joules=None) == Simulated(13.0, unavailable=1, dropped=1)
+    spent = Simulated(13.0, unavailable=1, dropped=1, transfer=2.0 + 2 + 2, training=2.0 + 5 + 0)  # together 13 s
+    assert replace(times.simulated, joules=None) == spent
     assert times.unanswered == {1: DOWN, 6: Traffic()}
     assert relay(replace(clock, now=0.0), 3, 1, 6).counted == [3, 6]

@@ -46,7 +46,14 @@ def test_a_resumed_run_goes_on_with_its_virtual_time_and_its_traces(tmp_path: Pa
     assert_same(run(tmp_path / "left", resume=True, participation=devices(trace)), undisturbed)
 
     found = rows(undisturbed.directory)
-    for column in ("simulated_seconds", "energy_joules", "unavailable", "dropped"):
+    for column in (
+        "simulated_seconds",
+        "transfer_seconds",
+        "training_seconds",
+        "energy_joules",
+        "unavailable",
+        "dropped",
+    ):
         values = [row[column] for row in found]
         assert values == sorted(values), column
         assert values[0] < values[-1], column
