@@ -133,7 +133,7 @@ class Bounds(OfModels):
         handles = [Line2D([], [], color=DARK, linestyle=line, label=name) for name, line in LINES.items()]
         handles += [Line2D([], [], color=colour, label=f"mostly {term}") for term, colour in _COLOURS.items()]
         handles.append(Line2D([], [], color=DARK, marker="o", linestyle="", label="measured"))
-        figure.legend(handles=handles, loc="outside right upper", fontsize=9, frameon=False)
+        figure.legend(handles=handles, loc="outside right center", fontsize=9, frameon=False)
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
@@ -168,7 +168,7 @@ class _Phase:
 
     def draw(self, axes: Axes, kind: Kind) -> None:
         holds = kind == "non-convex" or self.constants.convexity >= 0
-        title = f"{self.name}, {kind}{'' if holds else ' (which it is not)'}"
+        title = f"{self.name}, {kind}{'' if holds else ' (it is not)'}"
         tidy(axes, "rounds of the phase", OF_GRADIENT if kind == "non-convex" else OF_LOSS, title)
         if not self.has(kind):
             axes.set_axis_off()
