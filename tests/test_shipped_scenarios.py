@@ -9,14 +9,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
-from torch import nn
 
 import rayfl
 from rayfl.config import load_scenario
@@ -24,14 +21,9 @@ from rayfl.config.cohort import Bernoulli
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
 from rayfl.config.scenario_files import find_grids, find_scenarios
 from rayfl.config.section import Named
-from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
-from rayfl.engine.initial_model import build_network
 from rayfl.engine.plan.cohort import check_cohort
-from rayfl.engine.plan.phase_plan import plan_phases
-from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.scenario_checks import check_scenario
-from rayfl.engine.plan.workload import InitialModel, Workload
 from rayfl.runs.preparation import Prepared, prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cell_checks import check_cells
@@ -39,7 +31,6 @@ from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import Cell, cells_of
 from rayfl.studies.grid.place import Place
 from rayfl.studies.grid.schema import Grid, Published, load_grid
-from rayfl.tasks.construction import build_task
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
 
@@ -149,15 +140,15 @@ def from_what_is_at_hand(cell: Cell) -> Cell:
     return replace(cell, scenario=cell.scenario.model_copy(update={"start": None})) if downloads(cell) else cell
 
 
-def with_all_parts(names: Iterable[str]) -> dict[str, list[Cell]]:
-    """Few quick cells of these grids with every network on its data and task, and every phase, but for numbers.
+def with_all_parts(names: Iterable[str], quick: bool = True) -> dict[str, list[Cell]]:
+    """Few cells of these grids with every network on its data and task, and every phase, but for numbers.
 
     Large networks, and what cells start from, are left out.
     """
     parts = {
         (name, Cell(place, scenario.model_copy(update={"start": None}), Path(), Path())): parts_of(scenario)
         for name in names
-        for place, scenario in scenarios_of(name, quick=True).items()
+        for place, scenario in scenarios_of(name, quick).items()
         if scenario.model.name not in LARGE
     }
     missing, found = set[str]().union(*parts.values()), defaultdict[str, list[Cell]](list)
@@ -187,47 +178,18 @@ def shape(value: Any) -> Any:
     )
 
 
-def data_of(cell: Cell) -> str:
-    return str(cell.scenario.data.model_dump(include={"name", "options", "classes", "owners"}))
-
-
-def model_of(cell: Cell) -> str:
-    return str(cell.scenario.model)
-
-
-def with_network_and_workload(found: list[Cell]) -> Iterator[tuple[Cell, nn.Module, Workload]]:
-    """Every cell with its network, and a store of any partition of its data, since building all is slow.
-
-    One store is held at a time: those of all grids take a gigabyte.
-    """
-    for _, of_data in groupby(sorted(found, key=lambda cell: (data_of(cell), model_of(cell))), data_of):
-        same_data = list(of_data)
-        store = build_store(same_data[0].scenario.data, same_data[0].scenario.seed, Path("nowhere"), cache_folder())
-        for _, of_model in groupby(same_data, model_of):
-            same_model = list(of_model)
-            scenario = same_model[0].scenario
-            task = build_task(scenario)
-            num_outputs = task.num_outputs(store.train.y, store.num_classes)
-            network, untouched = (
-                build_network(scenario, scenario.model, store, num_outputs),
-                InitialModel(np.zeros(0), ()),
-            )
-            workload = Workload(scenario.model, untouched, store, task, num_outputs, scenario.evaluation)
-            for cell in same_model:
-                yield cell, network, workload
-
-
 @pytest.mark.takes("prepares a scenario with all of its data")
 @pytest.mark.parametrize("name", quick_set(SCENARIOS, "femnist_cyclic"))
 def test_a_scenario_is_ready_to_run_in_full_and_quick(name: str) -> None:
     scenario = load_scenario(SCENARIOS[name], on_stand_ins(name))
     quick = load_scenario(SCENARIOS[name], on_stand_ins(name), quick=True)
     assert sum(phase.rounds for phase in quick.phases) < sum(phase.rounds for phase in scenario.phases)
-    for phase in quick.phases:
-        check_cohort(phase, name, quick.data.clients or 1)
     shown = quick if scenario.data.name in FILES_ALONE else scenario
     job, _ = prepare(shown, Path("nowhere"))
     assert job.result.store.num_clients == (shown.data.clients or job.result.store.num_clients)
+    if quick.data.clients is not None:
+        for phase in quick.phases:
+            check_cohort(phase, name, quick.data.clients)
 
 
 @pytest.mark.parametrize("quick", [False, True])
@@ -240,17 +202,11 @@ def test_a_resolved_scenario_can_be_run_again_and_is_the_same(name: str, quick: 
 
 
 @pytest.mark.parametrize("name", quick_set(GRIDS))
-def test_every_cell_of_a_grid_is_ready_to_run_and_unlike_the_others(name: str) -> None:
+def test_cells_of_a_grid_are_unlike_each_other_and_can_be_prepared(name: str) -> None:
     found = cells(name)
     assert len({cell.digest for cell in found}) == len(found)
-    several = [cell for cell in found if any(phase.task or phase.model for phase in cell.scenario.phases)]
-    for cell in several:
-        prepare(cell.scenario, Path("nowhere"))
-    for cell, network, workload in with_network_and_workload([cell for cell in found if cell not in several]):
-        scenario, phases = cell.scenario, len(cell.scenario.phases)
-        for phase in scenario.phases:
-            check_cohort(phase, str(cell), scenario.data.clients or workload.store.num_clients)
-        check_requirements(scenario, plan_phases(scenario), [network] * phases, [workload] * phases)
+    if name not in (*NEED_TEXT, *CALIBRATED):
+        check_cells(with_all_parts([name], quick=False)[name], Prepared(Path("nowhere")))
 
 
 @pytest.mark.parametrize("name", GRIDS)
