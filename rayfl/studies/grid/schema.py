@@ -20,6 +20,7 @@ from rayfl.errors import ScenarioError
 from rayfl.passwords import check_no_passwords
 from rayfl.studies.grid.grid_analysis import GridAnalysis
 from rayfl.studies.grid.place import Place, folder_name, with_place
+from rayfl.studies.grid.start_overrides import of_column, split_starts, with_starts
 
 Metric = Literal["best", "best_round", "last", "mean_last_5"]
 """What represents a run: its score in the best evaluated round, that round, its score in the last, or the mean of the
@@ -55,7 +56,7 @@ class Grid(Section):
             none.
         quick: Overrides of all cells with --quick, applied after all others. Default: none.
         rows: The rows: overrides by label.
-        columns: The columns: overrides by label.
+        columns: The columns: overrides by label. `start.overrides` are added to those of the row's start.
         published: Published values in the units of the tables, by metric or figure, row and column:
             `published.best.FedAvg."β = 0.1" = 81.69`, or mean and deviation, `[81.69, 0.52]`. Default: none.
         skip: Cells that are listed but not run: "row/column", with * for any. Default: none.
@@ -210,23 +211,30 @@ class Grid(Section):
         Raises:
             ScenarioError: Names the cell.
         """
-        of_starts, common = _split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
-        late_starts, last = _split_starts(table_overrides(self.quick) if quick else ())
+        of_starts, common = split_starts([*table_overrides(self.overrides), *override_pairs(overrides)])
+        late_starts, last = split_starts(table_overrides(self.quick) if quick else ())
         loaded: dict[tuple[str, str], Scenario] = {}
         scenarios = {}
         for place in self.places:
             row, column, *_ = place
             if (row, column) not in loaded:
-                own = [*table_overrides(self.rows[row]), *table_overrides(self.columns[column])]
+                starts_of_column, in_column = of_column(self.columns[column])
+                own = [*table_overrides(self.rows[row]), *in_column]
                 try:
                     self._check_keys([*common, *own, *last])
                     cell = load_scenario(Path(self.scenario), [*common, *own, *last], quick)
-                    loaded[row, column] = _with_starts(self._with_modules(cell), of_starts, late_starts, quick)
+                    late = starts_of_column | late_starts
+                    loaded[row, column] = with_starts(self._with_modules(cell), of_starts, late, quick)
                 except ScenarioError as error:
                     raise ScenarioError(f"grid '{self.name}', {row} / {column}: {error}") from None
             scenarios[place] = with_place(loaded[row, column], place)
-        if (of_starts or late_starts) and not any(cell.start and cell.start.scenario for cell in loaded.values()):
+        started = {column for (_, column), cell in loaded.items() if cell.start and cell.start.scenario}
+        if (of_starts or late_starts) and not started:
             raise ScenarioError(f"grid '{self.name}': start.overrides: no cell starts from a scenario; leave it out")
+        for column in {column for _, column in loaded} - started:
+            if of_column(self.columns[column])[0]:
+                where = f"grid '{self.name}': columns.{column}.start.overrides"
+                raise ScenarioError(f"{where}: no cell of the column starts from a scenario; leave it out")
         return scenarios
 
     def _with_modules(self, cell: Scenario) -> Scenario:
@@ -289,31 +297,3 @@ def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]
 def _check_label(label: str, known: Mapping[str, Any], where: str, kind: str) -> None:
     if label not in known:
         raise ValueError(f"{where}: there is no {kind} '{label}'; {nearest(label, known)}")
-
-
-_STARTS = "start.overrides."
-
-
-def _split_starts(pairs: Iterable[tuple[str, Any]]) -> tuple[dict[str, Any], list[tuple[str, Any]]]:
-    """Separates overrides of the scenarios that cells start from, by their key paths there, from those of the cells."""
-    pairs = list(pairs)
-    starts: dict[str, Any] = {}
-    for key, value in pairs:
-        if key == _STARTS[:-1] and isinstance(value, Mapping):
-            starts |= dict(table_overrides(value))
-        elif key.startswith(_STARTS):
-            starts[key.removeprefix(_STARTS)] = value
-    return starts, [pair for pair in pairs if not f"{pair[0]}.".startswith(_STARTS)]
-
-
-def _with_starts(cell: Scenario, before: dict[str, Any], after: dict[str, Any], quick: bool) -> Scenario:
-    """The cell, with overrides applied to the scenario that it starts from, if any."""
-    start = cell.start
-    if start is None or start.scenario is None:
-        return cell
-    own = dict(table_overrides(start.overrides))
-    if "seed" in {**before, **own, **after}:
-        raise ScenarioError("start.overrides.seed: the grid's `seeds` set it; leave it out")
-    inherited = {key: value for key, value in before.items() if key not in own}
-    update = {"overrides": {**inherited, **start.overrides, **after}, "quick": start.quick or quick}
-    return cell.model_copy(update={"start": start.model_copy(update=update)})

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import tomli_w
 
-from rayfl.config import find_scenarios
+from rayfl.config import find_scenarios, load_scenario
 from rayfl.config.scenario_files import find_grids
 from rayfl.errors import ScenarioError
+from rayfl.runs.start_chain import starts_of
 from rayfl.studies.grid.place import Place, folder_name
 from rayfl.studies.grid.schema import Grid, load_grid
 
@@ -144,6 +145,21 @@ def test_quick_and_overrides_of_starts_reach_rows_that_have_one_and_their_own_co
     assert found.quick
 
 
+def test_a_column_changes_the_starts_of_its_rows_and_keeps_what_the_row_says(folder: Path) -> None:
+    start = {"scenario": "shared", "overrides": {"phases": {"cyclic": {"rounds": 1, "cohort": 1}}}}
+    rows = {"random": {}, "started": {"start": start}}
+    own = {"start": {"scenario": "shared", "overrides": {"data.clients": 3}}}
+    columns = {"two": {"start.overrides.phases.cyclic.cohort": 2}, "its own": own}
+    scenarios = load_grid(write(folder, rows=rows, columns=columns, seeds=[0])).scenarios()
+    assert scenarios[Place("random", "two", 0)].start is None
+    (two,) = starts_of(scenarios[Place("started", "two", 0)].start)
+    assert (two.scenario.phases[0].rounds, two.scenario.phases[0].settings.cohort) == (1, 2)
+    for row in rows:
+        (found,) = starts_of(scenarios[Place(row, "its own", 0)].start)
+        assert found.scenario.data.clients == 3
+        assert found.scenario.phases == load_scenario(folder / "shared.toml").phases
+
+
 def test_a_published_figure_is_a_number_or_a_mean_and_a_deviation(folder: Path) -> None:
     published = {"loss_mean": {"FedAvg": {"β = 0.1": [78.96, 2.98], "β = 1.0": 64.8}}}
     grid = load_grid(write(folder, figures=["loss_mean"], published=published))
@@ -251,6 +267,11 @@ def test_errors_in_a_grid_name_every_key(changes: dict[str, Any], message: str, 
             "a / β = 0.1: start.overrides.seed: the grid's `seeds` set it; leave it out",
         ),
         ({}, ["start.overrides.data.clients=3"], "start.overrides: no cell starts from a scenario; leave it out"),
+        (
+            {"columns": {"x": {"start": {"overrides": {"data.clients": 3}}}}},
+            [],
+            "grid 'table': columns.x.start.overrides: no cell of the column starts from a scenario; leave it out",
+        ),
     ],
 )
 def test_errors_in_a_cell_name_the_cell(
