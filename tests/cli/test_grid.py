@@ -286,3 +286,20 @@ def test_help_explains_options_with_examples(capsys: pytest.CaptureFixture[str])
         "--data-dir",
     ):
         assert option in said
+
+
+def test_a_shipped_grid_in_full_names_the_data_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = {}
+    for name in ("coprefl_pacs_domains", "coprefl_table_5", "fps_table_3"):
+        assert main([name, "--backend", "inline", "--data-dir", str(tmp_path)]) == 1
+        said[name] = capsys.readouterr().err
+        assert said[name].count("\n") == 1
+    instead = "; for generated data instead, use --quick or data.source=generated\n"
+    assert said["coprefl_pacs_domains"].startswith("error: FedAvg / Art / seed 0 / task 0: PACS not found: unpack PACS")
+    assert said["coprefl_pacs_domains"].endswith(instead)
+    # CIFAR-100, which the tasks need, comes before ImageNet, which has no stand-in
+    assert "CIFAR-100 not found: python -m rayfl.data.download cifar100" in said["coprefl_table_5"]
+    assert "Federated / Random / seed 0: Tiny-ImageNet not found: " in said["fps_table_3"]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
+from rayfl.data.files import KNOWN
 from rayfl.data.store import ShardStore
 from rayfl.engine.columns import columns_of
 from rayfl.engine.plan.cohort import check_cohort
@@ -16,11 +18,12 @@ from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
 from rayfl.engine.plan.symbolic_rounds import with_traces
-from rayfl.errors import RayflError, ScenarioError
+from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.runs.initial_weights import check_start, first_model
 from rayfl.runs.preparation import KEPT, Prepared
 from rayfl.runs.resolution import resolve
+from rayfl.runs.start_chain import with_starts
 from rayfl.studies.grid.cells import Cell
 
 
@@ -50,6 +53,31 @@ def check_cells(cells: Iterable[Cell], prepared: Prepared, figures: Sequence[str
                 check_start(cell.scenario.start, first_model(run_plan, model), checks.checked)
         except RayflError as error:
             raise type(error)(f"{cell}: {error}") from error
+
+
+def check_no_stand_ins(cells: Iterable[Cell], data_dir: Path) -> None:
+    """Checks that the data of cells, and of the scenarios that they start from, need no generated stand-in.
+
+    Looks only for where the files lie.
+
+    Args:
+        cells: The cells to be run.
+        data_dir: The folder with real data.
+
+    Raises:
+        DataError: Names a cell and its missing data.
+    """
+    seen: set[tuple[str, str]] = set()
+    for cell in cells:
+        if (cell.row, cell.column) in seen:
+            continue
+        seen.add((cell.row, cell.column))
+        for scenario in with_starts(cell.scenario):
+            known = KNOWN.get(scenario.data.name)
+            if known is None or scenario.data.source != "auto" or known.found(data_dir) is not None:
+                continue
+            instead = "; for generated data instead, use --quick or data.source=generated" if known.generated else ""
+            raise DataError(f"{cell}: {known.title} not found: {known.get.format(folder=data_dir)}{instead}")
 
 
 def _check_columns(scenario: Scenario, store: ShardStore, figures: Sequence[str]) -> None:

@@ -18,6 +18,7 @@ from rich.text import Text
 from rayfl import __version__
 from rayfl.config.loader import Overrides, override_pairs
 from rayfl.config.scenario import CHANGES_NO_RESULT
+from rayfl.config.scenario_files import find, is_shipped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import local
@@ -108,7 +109,8 @@ def grid(
 
     Call it again, also after an interruption, to run the remaining cells; interrupted cells continue from their last
     checkpoints. A cell that fails does not stop the others. An analysis is left out if one of its runs has not
-    finished.
+    finished. The grids that come with rayfl take hours in full, so they do not run on generated data that stands in for
+    missing files, unless `quick` or `data.source` says so.
 
     Args:
         grid: A name, the path of a TOML file, or its tables, such as
@@ -151,6 +153,7 @@ def grid(
         raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
     options = replace(options, data_dir=data_folder(data_dir).absolute())
     loaded, pairs = load_grid(grid), override_pairs(overrides)
+    in_full = not quick and not isinstance(grid, Mapping) and is_shipped(find(grid, kind="grid"))
     # absolute paths, since a connection to Ray may change the working directory
     place = local(out, "out", AT_URI)
     cells = cells_of(loaded, place, pairs, quick)
@@ -168,7 +171,7 @@ def grid(
             analyses = checked(analyses, loaded.name, console, changed=bool(pairs))
         analyse = partial(carry_out, analyses, options=options, folder=folder, console=console, draw_only=table_only)
     with nullcontext() if table_only else alone_in(folder):
-        return _run_left(loaded, cells, chosen, analyse, changes, folder, options, console)
+        return _run_left(loaded, cells, chosen, analyse, changes, folder, options, console, in_full)
 
 
 def _run_left(
@@ -180,6 +183,7 @@ def _run_left(
     folder: Path,
     options: RunOptions,
     console: Console,
+    real_data: bool,
 ) -> GridResult:
     finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
     runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
@@ -197,11 +201,14 @@ def _run_left(
     prepared: Prepared | None = None
     if remaining:
         from rayfl.runs.preparation import Prepared
-        from rayfl.studies.grid.cell_checks import check_cells
+        from rayfl.studies.grid.cell_checks import check_cells, check_no_stand_ins
 
         assert isinstance(options.data_dir, Path)
+        in_order = [cell for cell in cells if cell in remaining]
+        if real_data:
+            check_no_stand_ins(in_order, options.data_dir)
         prepared = Prepared(options.data_dir)
-        check_cells([cell for cell in cells if cell in remaining], prepared, grid.figures)
+        check_cells(in_order, prepared, grid.figures)
         check_data_unchanged(finished, remaining, prepared)
         if options.backend == "ray":  # other processes run the cells
             prepared = None
