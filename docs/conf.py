@@ -27,6 +27,7 @@ extensions = [
     "extensions.components",
     "extensions.mathml",
     "extensions.offline",
+    "extensions.papers",
     "extensions.python_api",
     "extensions.reference",
     "extensions.run_folder",

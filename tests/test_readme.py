@@ -94,7 +94,7 @@ def test_every_other_command_it_names_exists(capsys: pytest.CaptureFixture[str])
             assert load_grid(find_grids()[words[2]]).quick is not None
         elif words[0] == "rayfl":
             assert main(words[1:]) == 0
-            assert "femnist_cyclic" in capsys.readouterr().out
+            assert "cyclicfl_table_2" in capsys.readouterr().out
         else:
             assert command == "pip install ."  # what tests/test_wheel.py does
 

@@ -39,7 +39,7 @@ GROUPS: Mapping[str, tuple[Command, ...]] = {
         Command("new", "write a starter scenario and your own algorithm", "rayfl.cli.new"),
         Command("doctor", "check whether this machine is ready for rayfl", "rayfl.cli.doctor.command"),
         Command("completion", "print the completion script for your shell", "rayfl.cli.completion"),
-        Command("list", "list scenarios and grids", "rayfl.cli.list"),
+        Command("list", "list scenarios, grids, and the tables of a paper", "rayfl.cli.list"),
         Command("examples", "copy the examples to a folder", "rayfl.cli.examples"),
     ),
     "run experiments": (

@@ -1,4 +1,4 @@
-"""`rayfl completion`, and completion itself: commands, options, scenarios, grids and keys of overrides."""
+"""`rayfl completion`, and completion itself: commands, options, scenarios, grids, papers and keys of overrides."""
 
 from __future__ import annotations
 
@@ -93,6 +93,8 @@ class _Intermixed(argparse.ArgumentParser):
 def _add_completer(action: argparse.Action) -> None:
     if action.dest == "name" and action.metavar in ("scenario", "grid"):
         action.completer = _Names(str(action.metavar))  # type: ignore[attr-defined]
+    elif action.dest == "paper":
+        action.completer = _papers  # type: ignore[attr-defined]
     elif action.dest == "overrides":
         action.completer = _override_keys  # type: ignore[attr-defined]
 
@@ -108,6 +110,12 @@ class _Names:
 
         names = find_grids() if self.kind == "grid" else find_scenarios()
         return [*names, *FilesCompleter(allowednames=["toml"])(prefix)]
+
+
+def _papers(prefix: str, **_: object) -> Iterable[str]:
+    from rayfl.config.scenario_files import find_papers
+
+    return find_papers()
 
 
 def _override_keys(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterable[str]:

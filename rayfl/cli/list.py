@@ -13,53 +13,53 @@ from dataclasses import asdict, dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rayfl.cli.availability import STYLES, Availability, availability
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import command_parser
+from rayfl.cli.papers import list_paper
 from rayfl.config.loader import load_scenario, read_scenario
 from rayfl.config.phase import AsynchronousPhase
 from rayfl.config.scenario import Scenario
 from rayfl.config.scenario_files import find_grids, find_scenarios, is_shipped
 from rayfl.console import table_console
-from rayfl.data.files import KNOWN, data_folder
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import ScenarioError
 from rayfl.studies.grid.schema import load_grid
+from rayfl.studies.papers import titles
 
-PAPERS: Mapping[str, str] = {
-    "cyclicfl": "CyclicFL: Efficient Federated Learning with Cyclic Model Pre-Training",
-    "fedbug": "FedBug: A Bottom-Up Gradual Unfreezing Framework for Federated Learning",
-    "coprefl": "CoPreFL: Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks",
-    "fps": "FPS: On the Importance and Applicability of Pre-Training for Federated Learning",
+TOPICS: Mapping[str, str] = {
     "privacy": "Differential privacy",
     "asynchronous": "Asynchronous federated learning",
     "starts": "Starting points compared",
 }
-"""The title of every folder, in the order of the list."""
+"""The titles of the folders that belong to no paper. Those of papers are in their `.paper.toml` files."""
 
 OTHERS = "Other scenarios shipped with rayfl"
 OWN = "Your own"
 
 
-def paper_of(path: Path) -> str:
-    """The title of the group of a scenario or grid."""
-    return PAPERS.get(path.parent.name, OTHERS) if is_shipped(path) else OWN
+def groups() -> Mapping[str, str]:
+    """The titles of all folders, papers first, in the order of the list.
+
+    Raises:
+        ScenarioError: The file of a paper cannot be read or has no title.
+    """
+    return {**titles(), **TOPICS}
 
 
-def in_order(title: str) -> int:
+def paper_of(path: Path, known: Mapping[str, str]) -> str:
+    """The title of the group of a scenario or grid, among known titles of folders."""
+    return known.get(path.parent.name, OTHERS) if is_shipped(path) else OWN
+
+
+def in_order(title: str, known: Mapping[str, str]) -> int:
     """The position of a group in lists: your own files come first."""
-    return [OWN, *PAPERS.values(), OTHERS].index(title)
-
-
-Availability = Literal["found", "stand-in", "missing", "generated", "own"]
-"""Availability of the data of a scenario. `found`: its files are in the data folder. `stand-in`: they are not, and the
-scenario runs on generated data instead. `missing`: they are not, and the scenario does not run without them.
-`generated`: it always runs on generated data. `own`: your files or code, checked when the scenario runs."""
+    return [OWN, *known.values(), OTHERS].index(title)
 
 
 @dataclass(frozen=True)
@@ -125,9 +125,10 @@ def scenario_entries(containing: str = "") -> list[ScenarioEntry]:
     Raises:
         ScenarioError: A file cannot be read, or two share a name.
     """
-    entries = [_scenario_entry(name, path) for name, path in sorted(find_scenarios().items())]
+    known = groups()
+    entries = [_scenario_entry(name, path, paper_of(path, known)) for name, path in sorted(find_scenarios().items())]
     chosen = [one for one in entries if _contains(containing, one.name, one.title, one.paper, one.data)]
-    return sorted(chosen, key=lambda entry: in_order(entry.paper))
+    return sorted(chosen, key=lambda entry: in_order(entry.paper, known))
 
 
 def grid_entries(containing: str = "") -> list[GridEntry]:
@@ -136,41 +137,28 @@ def grid_entries(containing: str = "") -> list[GridEntry]:
     Raises:
         ScenarioError: A file cannot be read or is not a valid grid, or two share a name.
     """
+    known = groups()
     entries = []
     for name, path in sorted(find_grids().items()):
         grid = load_grid(path)
-        entries.append(GridEntry(name, grid.title, paper_of(path), Path(grid.scenario).stem, len(grid.places)))
+        entries.append(GridEntry(name, grid.title, paper_of(path, known), Path(grid.scenario).stem, len(grid.places)))
     chosen = [one for one in entries if _contains(containing, one.name, one.title, one.paper, one.scenario)]
-    return sorted(chosen, key=lambda entry: in_order(entry.paper))
+    return sorted(chosen, key=lambda entry: in_order(entry.paper, known))
 
 
 def _contains(text: str, *where: str) -> bool:
     return any(text.casefold() in one.casefold() for one in where)
 
 
-def _scenario_entry(name: str, path: Path) -> ScenarioEntry:
+def _scenario_entry(name: str, path: Path, paper: str) -> ScenarioEntry:
     tables = read_scenario(path)  # once: most of the time goes into reading
     title = str(tables.get("title", ""))
     try:
         scenario = load_scenario(tables)
         quick = _cost(load_scenario(tables, quick=True)) if tables.get("quick") else None
-        return ScenarioEntry(
-            name, title, paper_of(path), scenario.data.name, _availability(scenario), _cost(scenario), quick
-        )
+        return ScenarioEntry(name, title, paper, scenario.data.name, availability(scenario), _cost(scenario), quick)
     except ScenarioError as error:
-        return ScenarioEntry(name, title, paper_of(path), error=str(error).splitlines()[-1])
-
-
-def _availability(scenario: Scenario) -> Availability:
-    data = scenario.data
-    known = KNOWN.get(data.name)
-    if data.source == "generated" or data.name in ("fractals", "handwriting"):
-        return "generated"
-    if known is None:
-        return "own"
-    if known.found(data_folder()) is not None:
-        return "found"
-    return "stand-in" if known.generated and data.source == "auto" else "missing"
+        return ScenarioEntry(name, title, paper, error=str(error).splitlines()[-1])
 
 
 def _cost(scenario: Scenario) -> ExpectedCost:
@@ -196,22 +184,25 @@ examples:
   {prog}
   {prog} femnist                # only if the name, title, paper or data contains it
   {prog} --grids coprefl
+  {prog} --paper fps            # its tables and figures: grids, data, core-hours, what was run here, verdict
   {prog} --json
 
-data: `found` in the data folder; not found, with a generated `stand-in`; `missing`, so the scenario does not run;
-always `generated`; or your `own` files or code, which are checked when the scenario runs
-cost: rounds and client updates, in full and with --quick
+data: `found` in the data folder; only a `subset` found; not found, with a generated `stand-in` (grids that come with
+rayfl: --quick alone); `missing`, so the scenario does not run; always `generated`; or your `own` files or code, or
+weights to download, which are checked when the scenario runs
+cost: rounds and client updates, in full and with --quick; core-hours are of one core, in full, with all starts
 """
 
 WIDE = 130
 """Width of a terminal, in characters, from which every scenario takes one row."""
 
-STYLES = {"found": "green", "stand-in": "yellow", "missing": "red"}
-
 
 def main(arguments: Sequence[str], prog: str) -> int:
     """The command; `exit_status` explains what it returns."""
-    options = parser(prog).parse_args(arguments)
+    of_command = parser(prog)
+    options = of_command.parse_args(arguments)
+    if options.paper is not None and options.text:
+        of_command.error("argument --paper: lists one paper whole; leave out the text")
     return exit_status(lambda: _execute(options))
 
 
@@ -222,11 +213,14 @@ def parser(prog: str) -> argparse.ArgumentParser:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument("--scenarios", action="store_true", help="list only scenarios")
     kind.add_argument("--grids", action="store_true", help="list only grids")
+    kind.add_argument("--paper", metavar="NAME", help="list the tables and figures of a paper")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _execute(options: argparse.Namespace) -> int:
+    if options.paper is not None:
+        return list_paper(options.paper, options.json)
     scenarios = [] if options.grids else scenario_entries(options.text)
     grids = [] if options.scenarios else grid_entries(options.text)
     if options.json:

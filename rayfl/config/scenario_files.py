@@ -1,4 +1,4 @@
-"""The files of scenarios and grids, by name or path. Does not import pydantic, for the shell's completion."""
+"""The files of scenarios, grids and papers, by name or path. Does not import pydantic, for the shell's completion."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from rayfl.errors import ScenarioError
 
 GRID = ".grid"
 """Suffix of a grid's file name before `.toml`: `table_1.grid.toml` is the grid `table_1`."""
+
+PAPER = ".paper"
+"""Suffix of the file that lists a paper's tables and figures, beside their grids: `fps/fps.paper.toml`."""
+
+_SUFFIXES = {"scenario": "", "grid": GRID, "paper": PAPER}
 
 
 def find_scenarios() -> dict[str, Path]:
@@ -31,6 +36,11 @@ def find_grids() -> dict[str, Path]:
     return _by_name("grid")
 
 
+def find_papers() -> dict[str, Path]:
+    """Finds the files of all papers, in the same places as `find_scenarios`. They end in `.paper.toml`."""
+    return _by_name("paper")
+
+
 def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -> Path:
     """Finds the file of one scenario or grid.
 
@@ -38,7 +48,7 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
         name: A name, or a path that ends in `.toml`.
         folder: The folder of the file that refers to it. Paths are relative to it, and a file with that name in it is
             preferred.
-        kind: `scenario` or `grid`.
+        kind: `scenario`, `grid` or `paper`.
 
     Raises:
         ScenarioError: The file does not exist; the message suggests the nearest names.
@@ -79,15 +89,19 @@ def _by_name(kind: str) -> dict[str, Path]:
         here: dict[str, Path] = {}
         for folder, file in sorted((folder, file) for folder, _, files in os.walk(root) for file in files):
             stem = file.removesuffix(".toml")
-            name = stem.removesuffix(GRID)
-            if stem == file or file.startswith("_") or (name != stem) != (kind == "grid"):
+            if stem == file or file.startswith("_") or _kind_of(stem) != kind:
                 continue
+            name = stem.removesuffix(_SUFFIXES[kind])
             path = Path(folder, file)
             if name in here:
                 raise ScenarioError(f"two {kind}s have the name '{name}': {here[name]} and {path}")
             here[name] = path
         paths = here | paths
     return paths
+
+
+def _kind_of(stem: str) -> str:
+    return next((kind for kind, suffix in _SUFFIXES.items() if suffix and stem.endswith(suffix)), "scenario")
 
 
 def _shipped() -> Path:

@@ -130,6 +130,35 @@ KNOWN: Mapping[str, KnownFiles] = {
 }
 """The registered data sets that rayfl reads from files, by name."""
 
+WHOLE: Mapping[str, tuple[int, int]] = {
+    "cifar10": (50_000, 10_000),
+    "cifar100": (50_000, 10_000),
+    "fashion_mnist": (60_000, 10_000),
+    "tiny_imagenet": (100_000, 10_000),
+    "cityscapes": (2_975, 500),
+    "inaturalist": (120_300, 35_641),
+}
+"""Training and test samples of data sets that have one whole, by name."""
+
+
+def is_subset(name: str, found: Path) -> bool:
+    """Whether the footer of a Parquet file counts fewer samples than the whole data set has.
+
+    Only reading tells whether other forms are whole, or what is wrong with a damaged file.
+
+    Args:
+        name: The data set.
+        found: The file or folder that was found for it.
+    """
+    if name not in WHOLE or found.suffix != ".parquet":
+        return False
+    from pyarrow import ArrowException, parquet  # its loading takes longer than all else here
+
+    try:
+        return bool(parquet.read_metadata(found).num_rows < sum(WHOLE[name]))
+    except (ArrowException, OSError):
+        return False
+
 
 FileDigest = tuple[str, str]
 """Path of a file and its sha256 in hexadecimal."""

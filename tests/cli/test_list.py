@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rayfl.__main__ import main
-from rayfl.cli.list import OWN, PAPERS, ExpectedCost, ScenarioEntry, grid_entries, scenario_entries
+from rayfl.cli.list import OWN, ExpectedCost, ScenarioEntry, grid_entries, groups, scenario_entries
 from rayfl.config.loader import load_scenario
 from rayfl.config.scenario_files import find_grids, find_scenarios
 from rayfl.studies.grid.schema import load_grid
@@ -55,9 +55,9 @@ def test_everything_is_listed_once_under_its_paper_in_a_line_of_its_own(capsys: 
     first = [line.split()[0] for line in said]
     for name in (*find_scenarios(), *find_grids()):
         assert first.count(name) == 1
-    headings = [line for line in said if line in PAPERS.values()]
-    assert headings[: len(PAPERS)] == list(PAPERS.values())
-    assert said.index(PAPERS["cyclicfl"]) < first.index("femnist_cyclic") < said.index(PAPERS["fedbug"])
+    titles = groups()
+    assert [line for line in said if line in titles.values()][: len(titles)] == list(titles.values())
+    assert said.index(titles["cyclicfl"]) < first.index("femnist_cyclic") < said.index(titles["fedbug"])
 
 
 def test_availability_follows_the_files_in_the_data_folder(few: None, no_data: Path) -> None:
@@ -114,7 +114,7 @@ def test_json_has_what_the_tables_have(few: None, capsys: pytest.CaptureFixture[
     assert main(["list", "femnist_cyclic", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (entry,) = (entry for entry in found["scenarios"] if entry["name"] == "femnist_cyclic")
-    assert entry["paper"] == PAPERS["cyclicfl"]
+    assert entry["paper"] == groups()["cyclicfl"]
     assert entry["cost"] == {"rounds": 1000, "client_updates": 21800}
     assert entry["quick"]["rounds"] < 100
     assert entry["availability"] == "stand-in"
@@ -140,6 +140,6 @@ def test_a_text_that_nothing_contains_is_reported(few: None, capsys: pytest.Capt
     assert capsys.readouterr().err == "no scenario or grid contains 'xyzzy'; `rayfl list` lists all\n"
 
 
-@pytest.mark.parametrize("folder", PAPERS)
+@pytest.mark.parametrize("folder", groups())
 def test_every_title_belongs_to_a_folder_of_scenarios(folder: str) -> None:
     assert folder in {path.parent.name for path in (*find_scenarios().values(), *find_grids().values())}

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+from rayfl.config.scenario_files import find_papers
+from rayfl.studies.papers import load_paper
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 PAGES = sorted(path.stem for path in RESULTS.glob("*.md") if path.stem != "index")
@@ -33,3 +37,16 @@ def test_the_overview_lists_every_page_once_and_has_a_row_for_it() -> None:
     assert sorted(re.findall(r"^(\w+)$", tree, flags=re.MULTILINE)) == PAGES
     rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
     assert sorted(set(re.findall(r"\]\((\w+)\.md\) \|$", rows, flags=re.MULTILINE))) == PAGES
+
+
+@pytest.mark.parametrize("name", find_papers())
+def test_the_page_of_a_paper_has_its_tables_and_figures(name: str) -> None:
+    paper = load_paper(name)
+    assert f"```{{paper}} {name}\n```" in (RESULTS.parents[1] / paper.page).read_text(encoding="utf-8")
+    rows = [
+        row for row in import_module("extensions.papers").as_markdown([name]).splitlines()[2:] if row.startswith("|")
+    ]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert [(row[0], row[-1]) for row in cells] == [(item.number, item.verdict) for item in paper.items]
+    assert {len(row) for row in cells} == {7}
+    assert set(re.findall(r"`(\w+)`", " ".join(row[2] for row in cells))) == set(paper.core_hours)

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.files import FileDigest, read_file
+from rayfl.data.files import WHOLE, FileDigest, read_file
 from rayfl.data.formats.parquet import class_labels, fixed_bytes, in_test, only_parquet, read_table
 from rayfl.data.generated import digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
@@ -206,7 +206,7 @@ class _Version:
     column: str
 
 
-_WHOLE = (50000, 10000)
+_WHOLE = WHOLE["cifar10"]
 
 
 def _load(version: _Version, source: Source, data_dir: Path, cache_dir: Path, seed: int) -> Dataset:

@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
+from rayfl.data.files import WHOLE
 from rayfl.data.formats.image_files import ImageRows, Keep, in_eight_bits, read_image, subfolders
 from rayfl.data.sources.stand_in import Source, files_or_generated
 from rayfl.errors import DataError
@@ -57,7 +58,7 @@ IGNORED = 255
 TRAINED = (7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
 """Numbers of the 19 classes in the files; all other numbers are ignored."""
 
-_WHOLE = (2975, 500)
+_WHOLE = WHOLE["cityscapes"]
 _PNG = ("PNG",)
 _IMAGE, _LABELS = "_leftImg8bit.png", "_gtFine_labelIds.png"
 _TRAIN_ID = np.full(256, IGNORED, np.uint8)

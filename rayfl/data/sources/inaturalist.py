@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
-from rayfl.data.files import FileDigest, read_file
+from rayfl.data.files import WHOLE, FileDigest, read_file
 from rayfl.data.formats.image_files import Keep, decoded
 from rayfl.data.generated import digits
 from rayfl.data.inputs import Array, taken
@@ -26,7 +26,7 @@ from rayfl.files import reading, relative
 from rayfl.streams import stream
 
 CLASSES = 1203
-_WHOLE = (120300, 35641)
+_WHOLE = WHOLE["inaturalist"]
 _STAND_IN = 3000
 _CLIENTS = {"geo_10k": 39, "geo_3k": 136}
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from rayfl.data.dataset import Dataset, Provenance, Samples
-from rayfl.data.files import read_file
+from rayfl.data.files import WHOLE, read_file
 from rayfl.data.formats.image_files import decoded, image_files
 from rayfl.data.generated import digits
 from rayfl.data.sources.stand_in import Source, files_or_generated
@@ -23,7 +23,7 @@ from rayfl.files import reading, relative
 CLASSES = 200
 SIDE: Literal[64] = 64
 _FOLDER = "tiny-imagenet-200"
-_WHOLE = (100000, 10000)
+_WHOLE = WHOLE["tiny_imagenet"]
 
 
 def load(
