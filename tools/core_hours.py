@@ -39,8 +39,11 @@ from rayfl.tasks.construction import build_task
 SECONDS = 1.0
 """How long a step is repeated, at least twice."""
 
-PIXELS = 400_000
+PIXELS = 200_000
 """Pixels in a timed batch; the time of one of more is in proportion."""
+
+SMALL = 64
+"""Side of generated images in pixels, if a source can choose it."""
 
 OTHER_SIZES = {
     "chest_xray": (5_232, 624),
@@ -144,7 +147,7 @@ def measured(scenario: Scenario, phase: Phase, batch: int) -> Speed:
     outputs = task.num_outputs(store.known_labels, store.num_classes)
     model = FlatModel(build_network(scenario, scenario.model_of(phase), store, outputs), torch.device("cpu"))
     source = BatchSource(store, torch.device("cpu"), ignored_label=task.ignored_label)
-    side = max((step.options.get("size", 0) for step in scenario.data.augment if step.name == "crop"), default=0)
+    side = final_side(scenario)
     pixels = side**2 or int(np.prod((store.input_shape or (1,))[1:3]))
     number = max(2, min(batch, PIXELS // pixels))
     rows = np.arange(number) % len(store.train)
@@ -176,6 +179,8 @@ def few_samples(scenario: Scenario) -> ShardStore:
         update["options"] = {**data.options, "codes": 20, "pairs": 256, "test_images": 4}
     elif data.name in KNOWN and KNOWN[data.name].generated:
         update |= {"source": "generated"} | ({} if data.name in CLIENTS else {"clients": 2})
+        if data.options.get("size", 0) > SMALL:
+            update["options"] = {**data.options, "size": SMALL}
     else:
         update |= {"name": "cifar10", "source": "generated", "options": {}}
     if data.partition is not None and data.partition.name != "natural":
@@ -183,8 +188,15 @@ def few_samples(scenario: Scenario) -> ShardStore:
     return build_store(data.model_copy(update=update), 0, Path("nowhere"), cache_folder())
 
 
+def final_side(scenario: Scenario) -> int:
+    """The side in pixels of images that reach the network enlarged; 0 for all others."""
+    crops = [step.options.get("size", 0) for step in scenario.data.augment if step.name == "crop"]
+    size = 0 if scenario.data.name == "fractals" else scenario.data.options.get("size", 0)
+    return int(max([*crops, size, 0]))
+
+
 def enlarged(x: object, side: int) -> object:
-    """Images of at least this side: generated ones may be smaller than the crops of real ones."""
+    """Images of at least this side: generated ones are small, because they take long to make."""
     if isinstance(x, torch.Tensor) and x.dim() == 4 and x.shape[-1] < side:
         return functional.interpolate(x, size=(side, side))
     return x
