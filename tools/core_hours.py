@@ -175,6 +175,7 @@ def few_samples(scenario: Scenario) -> ShardStore:
     """Generated samples of the scenario's form; of those without a stand-in, other images."""
     data = scenario.data
     update: dict[str, object] = {"classes": None, "owners": None, "test_share": None, "server_share": None}
+    update["augment"] = tuple(step for step in data.augment if step.options.get("size", 0) <= SMALL)
     if data.name == "fractals":
         update["options"] = {**data.options, "codes": 20, "pairs": 256, "test_images": 4}
     elif data.name in KNOWN and KNOWN[data.name].generated:
