@@ -45,7 +45,7 @@ def test_pages_of_verdicts_exist_and_commands_are_rayfls(name: str) -> None:
     paper = load_paper(name)
     for item in paper.items:
         assert (ROOT / paper.page_of(item)).is_file()
-        assert re.match(r"rayfl \w+ |python -m rayfl[.\w]+$|^$", item.command)
+        assert re.match(r"rayfl \w+ |python -m rayfl[.\w]+( --out DIR)?$|^$", item.command)
 
 
 def test_the_verdicts_are_those_of_the_overview_of_results() -> None:
