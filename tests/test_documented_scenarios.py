@@ -48,7 +48,7 @@ def scenarios(page: str) -> list[dict[str, Any]]:
 
 def fragments(page: str) -> list[dict[str, Any]]:
     """The other blocks, as overrides of a scenario: parts of it, or of a phase."""
-    found = [tables for tables in pages.tables(page) if not {"phases", "base", "rows"} & tables.keys()]
+    found = [tables for tables in pages.tables(page) if not {"phases", "base", "rows", "items"} & tables.keys()]
     return [
         {key if key in Scenario.model_fields else f"phases.federated.{key}": value for key, value in tables.items()}
         for tables in found

@@ -46,6 +46,7 @@ PUBLISHED = {
     "coprefl_table_5": 2 * 2,
     "coprefl_table_6": 2 * 4,
     "cyclicfl_clients": 1,
+    "cyclicfl_inputs": 2 * 4,
     "cyclicfl_steps": 1,
     "cyclicfl_switch_round": 4,
     "cyclicfl_table_1_cifar10": 3 * 5 * 3,

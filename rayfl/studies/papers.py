@@ -36,9 +36,9 @@ class Item(Section):
         number: Its number, as `Table 6`.
         shows: What it shows, in a few words.
         grids: The grids that make it. Default: none.
-        command: The command that makes it from runs of the grids, or alone. Default: none.
-        here: How much of it was run here, in a few words. Default: nothing.
-        verdict: What the runs say about its claim. Default: `not run`.
+        command: The command that makes it from runs of the grids, or alone. Default: empty.
+        here: How much of it was run here, in a few words. Default: empty.
+        verdict: What the runs say about its claim; by default that it was not run.
         page: The page with these runs. Default: that of the paper.
     """
 

@@ -11,7 +11,8 @@ import tomli_w
 
 from rayfl.config.scenario_files import find_grids, find_papers, find_scenarios
 from rayfl.errors import ScenarioError
-from rayfl.studies.papers import Tested, data_needed, load_paper
+from rayfl.studies.papers import Paper, Tested, data_needed, load_paper
+from tests.docs import pages
 
 ROOT = Path(__file__).parents[2]
 PAPERS = find_papers()
@@ -97,3 +98,8 @@ def test_data_of_starts_is_needed_too_and_that_of_skipped_cells_is_marked() -> N
     needed = {(need.scenario.data.name, need.skipped) for need in data_needed(table)}
     assert {("cifar10", False), ("fractals", False), ("imagenet", True)} <= needed
     assert ("imagenet", False) not in needed
+
+
+def test_the_list_in_the_guide_is_one() -> None:
+    (shown,) = (tables for tables in pages.tables("how-to/grids.md") if "items" in tables)
+    assert Paper.model_validate(shown).items[0].grids == ("my_grid",)
