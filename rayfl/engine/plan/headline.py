@@ -110,8 +110,10 @@ def unit_of(column: str, headline: Headline) -> Unit:
     """Returns the unit in which a column of the records is shown.
 
     Columns of accuracies, and of a headline metric that is a share, are in percent, and variances of them
-    (`client_test_accuracy_variance`) in percent squared. All others are shown unchanged.
+    (`client_test_accuracy_variance`) in percent squared. Bytes are in megabytes. All others are shown unchanged.
     """
+    if re.fullmatch("bytes(_down|_up)?", column):
+        return Unit(1e-6, "MB")
     if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
         return Unit(1, "")
     shares = ["accuracy", *([headline.metric] if headline.is_share else [])]

@@ -58,7 +58,7 @@ _IN_WORDS: dict[Metric, str] = {
     "mean_last_5": f"{{}}, mean of the last {TAIL} evaluated rounds",
 }
 _BRACKETS = "; published figures in brackets"
-_NUMBERS, _ROUNDS = Numbers(), Numbers(decimals=0)
+_NUMBERS, _WHOLE = Numbers(), Numbers(decimals=0)
 
 
 class GridTable:
@@ -264,7 +264,7 @@ class GridTable:
 
 def _numbers(name: str) -> Numbers:
     """How the values of a metric or figure are written."""
-    return _ROUNDS if name == "best_round" else _NUMBERS
+    return _WHOLE if name in ("best_round", "transfers") else _NUMBERS
 
 
 def _in_brackets(published: Published | None, numbers: Numbers) -> str:

@@ -27,6 +27,7 @@ def test_columns_are_called_what_they_mean(column: str, words: str) -> None:
         ("test_loss", "accuracy", True, ""),
         ("client_test_accuracy_clients", "accuracy", True, ""),
         ("inaccuracy", "accuracy", True, ""),
+        ("bytes_up", "accuracy", True, "MB"),
     ],
 )
 def test_accuracies_and_a_headline_that_is_a_share_are_in_percent(
@@ -34,4 +35,4 @@ def test_accuracies_and_a_headline_that_is_a_share_are_in_percent(
 ) -> None:
     unit = unit_of(column, Headline(metric, higher_is_better=is_share, is_share=is_share))
     assert unit.symbol == symbol
-    assert unit.factor == {"": 1, "%": 100, "%²": 1e4}[symbol]
+    assert unit.factor == {"": 1, "%": 100, "%²": 1e4, "MB": 1e-6}[symbol]
