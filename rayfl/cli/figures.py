@@ -96,8 +96,9 @@ def _parser_of_plot(prog: str) -> argparse.ArgumentParser:
         "--x",
         default="rounds",
         metavar="AXIS",
-        help="rounds (default), updates, bytes, transfers, seconds, simulated_seconds, energy or epsilon; or a key of "
-        "the scenarios, such as phases.cyclic.rounds: a point for each cell of a grid, instead of curves",
+        help="rounds (default), last_phase (its rounds), updates, bytes, transfers, seconds, simulated_seconds, energy "
+        "or epsilon; or a key of the scenarios, such as phases.cyclic.rounds: a point for each cell of a grid, instead "
+        "of curves",
     )
     parser.add_argument(
         "--at",

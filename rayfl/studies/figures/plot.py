@@ -60,9 +60,10 @@ def plot(
         *sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
         out: The file to write, `.png`, `.svg` or `.pdf`; None writes none. The same records give the same bytes.
         metrics: Columns of metrics.jsonl, a panel each; by default the metric that is the runs' result.
-        x: The x axis: `rounds`, `updates` (of clients), `bytes`, `transfers` (of models), `seconds`,
-            `simulated_seconds`, `energy` or `epsilon`. Or a key of the scenarios with numbers, such as
-            `phases.cyclic.rounds`: each cell of a grid is then a point, and each row or column a line.
+        x: The x axis: `rounds`, `last_phase` (rounds from its begin, earlier ones below 0), `updates` (of clients),
+            `bytes`, `transfers` (of models), `seconds`, `simulated_seconds`, `energy` or `epsilon`. Or a key of the
+            scenarios with numbers, such as `phases.cyclic.rounds`: each cell of a grid is then a point, and each row or
+            column a line.
         at: With such a key, which rounds scores are taken from: `last`, `best` (the round with the best headline
             metric), `mean_last_5`, or the number of an evaluated round.
         smooth: An odd number of evaluated rounds. Curves are averaged first over a centred window of this width, within
@@ -182,8 +183,9 @@ def _styles(labels: Sequence[str]) -> dict[str, LineStyle]:
 def _boundaries(run: RecordedRun, x: np.ndarray, axis: str) -> tuple[tuple[float, str], ...]:
     """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
     ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
-    if axis == "rounds":
-        return tuple((last + 0.5, text) for last, text in ends)
+    if axis in ("rounds", "last_phase"):
+        start = x[0] - run.rounds[0]
+        return tuple((last + 0.5 + start, text) for last, text in ends)
     places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
     return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))
 

@@ -15,8 +15,10 @@ from rayfl.errors import ScenarioError
 from rayfl.runs.pictures import CLOCK, COSTS, Cost
 from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
 
-X = Literal["rounds", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"]
-"""Quantities for the x axis."""
+X = Literal[
+    "rounds", "last_phase", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"
+]
+"""Quantities for the x axis; `last_phase` counts rounds from the begin of the last phase, those before it below 0."""
 
 _EPSILONS = {
     "client_epsilon": "client-level ε spent",
@@ -134,6 +136,8 @@ def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarr
         raise ScenarioError(f"x: there is no axis '{x}'; {nearest(x, get_args(X))}")
     if x == "rounds":
         return Quantity("round"), [run.rounds.astype(np.float64) for run in runs]
+    if x == "last_phase":
+        return Quantity("round of the last phase"), [_since_switch(run) for run in runs]
     if x == "updates":
         return Quantity("client updates"), [_updates(run) for run in runs]
     if x == "epsilon":
@@ -143,6 +147,11 @@ def x_axis(runs: Sequence[RecordedRun], x: str) -> tuple[Quantity, list[np.ndarr
     most = max(float(np.nanmax(values, initial=0.0)) for values in recorded)
     factor, unit = cost.unit_of(most)
     return Quantity(cost.words, 1 / factor, unit), [values / factor for values in recorded]
+
+
+def _since_switch(run: RecordedRun) -> np.ndarray:
+    first = run.phases[-1].first_round if run.phases else 1
+    return run.rounds - (first - 1.0)
 
 
 def _recorded(run: RecordedRun, column: str, x: str) -> np.ndarray:

@@ -68,11 +68,14 @@ def test_the_x_axis_has_its_own_unit(runs: list[Path], x: Any, label: str, last:
     assert np.asarray(axes.lines[0].get_xdata())[-1] == pytest.approx(last)
 
 
-@pytest.mark.parametrize(("x", "place"), [("rounds", 2.5), ("bytes", 2)])
+@pytest.mark.parametrize(("x", "place"), [("rounds", 2.5), ("bytes", 2), ("last_phase", 0.5)])
 def test_a_line_with_two_phases_is_marked_where_they_meet(tmp_path: Path, x: Any, place: float) -> None:
     columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9], "bytes": [1e6, 2e6, 3e6, 4e6]}
     axes = rayfl.plot(write_run(tmp_path / "run", "r", 0, columns, (1, 2, 4, 6), CYCLIC), x=x).axes[0]
     assert np.asarray(axes.lines[1].get_xdata()).tolist() == [place, place]
+    if x == "last_phase":
+        assert np.asarray(axes.lines[0].get_xdata()).tolist() == [-1, 0, 2, 4]
+        assert axes.get_xlabel() == "Round of the last phase"
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
 
