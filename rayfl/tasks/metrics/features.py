@@ -54,7 +54,7 @@ AT_ONCE = 1024
 """Number of test samples that are compared with the bank at a time."""
 
 STEPS = 500
-"""Largest number of steps of the linear probe's fit; it takes 50 to 300."""
+"""Largest number of steps of the linear probe's fit."""
 
 
 class KNN(BankMetric):
@@ -88,7 +88,7 @@ class LinearProbe(BankMetric):
     """Accuracy of a linear classifier fitted to the bank's features.
 
     The classifier is the minimum of mean cross-entropy + l2 / 2 * ||W||^2 over weights W and a bias, on features that
-    are standardised by mean and deviation of the bank. SimSiam's protocol (Chen and He, CVPR 2021, appendix D) takes
+    are standardised by mean and deviation of the bank. SimSiam's protocol (Chen and He, CVPR 2021, appendix A) takes
     SGD at a rate of 30 instead, whose result depends on the scale of the features: on those of a small network it ends
     up to four points below the minimum, by an amount that differs from model to model.
 
