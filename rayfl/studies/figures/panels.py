@@ -32,7 +32,7 @@ from rayfl.studies.statistics import Series
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8
-_CAPTION_CHARACTERS_PER_INCH = 25
+_CAPTION_CHARACTERS_PER_INCH = 23
 _MARKERS_PER_LINE = 8
 _LABEL_CHARACTERS, _TITLE_CHARACTERS = 24, 34
 _LEGEND_INCHES, _CAPTION_INCHES, _TITLE_INCHES = 0.16, 0.1, 0.17
@@ -186,7 +186,7 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=_whole(panel)))
     axes.xaxis.set_major_formatter(_number_format(panel))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axes.set_xlim(left=0)
+    axes.set_xlim(left=min([0.0, *(float(line.series.x[0]) for line in panel.lines)]))
     _mark_phases(axes, panel, styles)
 
 
