@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.quantities import Series
 
 LEVEL = 0.95
 """Confidence of intervals."""
@@ -136,25 +136,6 @@ def smoothed(values: np.ndarray, phases: Sequence[str], window: int) -> np.ndarr
             reach = min(half, place - stretch[0], stretch[-1] - place)
             result[place] = values[place - reach : place + reach + 1].mean()
     return result
-
-
-@dataclass(frozen=True, eq=False)
-class Series:
-    """A line and its band.
-
-    Attributes:
-        x: float64 [n], ascending.
-        mean: float64 [n]; NaN where a run has no finite value.
-        low: float64 [n], lower end of the band; the mean where there is no band.
-        high: float64 [n], its upper end.
-        repetitions: Number of seeds, or of tasks where there are some, that the mean and the band are over.
-    """
-
-    x: np.ndarray
-    mean: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-    repetitions: int
 
 
 def series(curves: Mapping[Key, tuple[np.ndarray, np.ndarray]], band: Band) -> Series:

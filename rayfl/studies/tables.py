@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.console import Bold, TextTable
-from rayfl.studies.figures.print_style import balanced
+from rayfl.runs.figures.style import balanced
 from rayfl.studies.statistics import Summary
 
 _CELLS = re.compile(r"(?<!\\)\|")

@@ -41,12 +41,12 @@ from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.files import inside, read_json_object, reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoints
+from rayfl.runs.figures.recorded_run import read_run
 from rayfl.runs.resolution import resolve
 from rayfl.runs.status import read_status
 from rayfl.runs.weight_sources import from_file
 from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.figures.comparison import version_notes
-from rayfl.studies.figures.recorded_run import read_run
 from rayfl.studies.grid.results import FinishedRun
 from rayfl.studies.grid.schema import load_grid
 from tools.fuzz import valid_data, valid_runs

@@ -15,9 +15,9 @@ from typing import NamedTuple
 from rayfl.config.registry import nearest
 from rayfl.console import Bold, TextTable
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.quantities import Quantity, quantity_of
+from rayfl.runs.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.groups import Group, Recorded
-from rayfl.studies.figures.quantities import Quantity, quantity_of
-from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import (
     TARGET_COSTS,
     At,

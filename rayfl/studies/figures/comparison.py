@@ -15,6 +15,8 @@ from rich.console import Console
 from rayfl.console import TextTable
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
+from rayfl.runs.figures.quantities import asked
+from rayfl.runs.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.compared_groups import (
     Compared,
     ComparedGroup,
@@ -26,8 +28,6 @@ from rayfl.studies.figures.compared_groups import (
     table_of_runs,
 )
 from rayfl.studies.figures.groups import Panels, Recorded, Source, arranged
-from rayfl.studies.figures.quantities import asked
-from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round, check_target
 from rayfl.studies.statistics import check_smoothing
 from rayfl.studies.tables import TablePage

@@ -13,7 +13,8 @@ from rayfl.config.registry import nearest
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.errors import DataError, ScenarioError
 from rayfl.runs.archive import RunArchive
-from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, is_grid, read_grid, read_run
+from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_run
+from rayfl.studies.figures.recorded_grid import is_grid, read_grid
 from rayfl.studies.grid.differences import leaves
 
 _NO_DIFFERENCE = (*CHANGES_NO_RESULT, "seed", "data.seed", "start.overrides.seed")

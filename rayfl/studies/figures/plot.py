@@ -15,12 +15,12 @@ import rayfl
 from rayfl.config.registry import nearest
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.files import atomic_write
+from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
+from rayfl.runs.figures.quantities import Quantity, X, asked, default_metric, quantity_of, x_axis
+from rayfl.runs.figures.recorded_run import RecordedRun
+from rayfl.runs.figures.style import MOST_LINES, RC, LineStyle, line_style
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
-from rayfl.studies.figures.panels import DrawnCurve, Panel, draw
-from rayfl.studies.figures.print_style import MOST_LINES, RC, LineStyle, line_style
-from rayfl.studies.figures.quantities import Quantity, X, asked, default_metric, quantity_of, x_axis
-from rayfl.studies.figures.recorded_run import RecordedRun
 from rayfl.studies.figures.scores import At, check_round, words_of
 from rayfl.studies.figures.sweep import sweep
 from rayfl.studies.statistics import Band, check_smoothing, repetitions, series, smoothed

@@ -14,8 +14,8 @@ import numpy as np
 
 from rayfl.config.execution import ClientStatistic
 from rayfl.errors import ScenarioError
-from rayfl.studies.figures.quantities import quantity_of
-from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
+from rayfl.runs.figures.quantities import quantity_of
+from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 from rayfl.studies.grid.results import TAIL
 from rayfl.studies.statistics import Key, smoothed, summary
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from rayfl.config.registry import nearest
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.panels import DrawnCurve, Panel
+from rayfl.runs.figures.quantities import Series, quantity_of
 from rayfl.studies.figures.groups import Group, Recorded, settings_of
-from rayfl.studies.figures.panels import DrawnCurve, Panel
-from rayfl.studies.figures.quantities import quantity_of
 from rayfl.studies.figures.scores import At, score
-from rayfl.studies.statistics import Band, Series, mean_and_band, repetitions
+from rayfl.studies.statistics import Band, mean_and_band, repetitions
 
 _ROUNDS_OF_PHASE = re.compile(r"phases\.[^.]+\.rounds")
 

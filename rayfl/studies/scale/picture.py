@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rayfl.studies.figures.print_style import PAGE_INCHES, RC, line_style
+from rayfl.runs.figures.style import PAGE_INCHES, RC, line_style
 from rayfl.studies.scale.measure import Cost
 from rayfl.studies.scale.processes import ROLES
 from rayfl.studies.scale.study import Point, of_axis

@@ -12,7 +12,7 @@ import rayfl
 from rayfl.__main__ import main
 from rayfl.errors import RayflError
 from rayfl.runs.archive import GridPlace
-from rayfl.studies.figures.print_style import MOST_LINES, line_style
+from rayfl.runs.figures.style import MOST_LINES, line_style
 from tests.studies.figures.recorded_runs import write_run
 from tests.studies.figures.scene import with_tasks
 

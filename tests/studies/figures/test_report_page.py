@@ -17,10 +17,10 @@ from rayfl.__main__ import main
 from rayfl.console import TextTable
 from rayfl.errors import ResourceError
 from rayfl.runs.archive import GridPlace
+from rayfl.runs.figures.style import MOST_LINES
 from rayfl.studies.figures.groups import read
 from rayfl.studies.figures.page.report import layout, write_report
 from rayfl.studies.figures.page.sections import statistics_table
-from rayfl.studies.figures.print_style import MOST_LINES
 from rayfl.studies.grid.place import folder_name
 from tests.studies.figures.recorded_runs import write_run
 from tests.studies.figures.scene import with_tasks

@@ -12,6 +12,8 @@ from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.quantities import default_metric
+from rayfl.runs.figures.recorded_run import DataNote
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.studies.figures.groups import Recorded, read
 from rayfl.studies.figures.page.sections import (
@@ -24,8 +26,6 @@ from rayfl.studies.figures.page.sections import (
     statistics_over_clients,
     statistics_table,
 )
-from rayfl.studies.figures.quantities import default_metric
-from rayfl.studies.figures.recorded_run import DataNote
 from rayfl.studies.grid.archive import TABLE_FILE, GridArchive
 from rayfl.studies.statistics import repetitions
 from rayfl.studies.tables import TablePage

@@ -17,7 +17,7 @@ from rayfl.runs.archive import RunArchive
 from rayfl.studies.figures.page.grid_page import grid_page
 from rayfl.studies.figures.page.run_page import run_page
 from rayfl.studies.figures.page.sections import Page
-from rayfl.studies.figures.recorded_run import is_grid
+from rayfl.studies.figures.recorded_grid import is_grid
 
 PROSE = 48
 """A column whose longest text has more characters than these is prose, which wraps."""

@@ -13,6 +13,8 @@ from rayfl import __version__
 from rayfl.console import TextTable
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.quantities import quantity_of
+from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_so_far
 from rayfl.runs.folder import CLIENTS_FILE, ENVIRONMENT_FILE, SCENARIO_FILE
 from rayfl.runs.status import STATUS
 from rayfl.studies.figures.groups import Group, Recorded
@@ -28,8 +30,6 @@ from rayfl.studies.figures.page.sections import (
     split_texts,
     statistics_over_clients,
 )
-from rayfl.studies.figures.quantities import quantity_of
-from rayfl.studies.figures.recorded_run import DataNote, RecordedRun, read_so_far
 from rayfl.studies.grid.results import TAIL
 from rayfl.wording import duration
 

@@ -22,12 +22,12 @@ from rayfl.console import TextTable
 from rayfl.errors import ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.quantities import Quantity, X, quantity_of
+from rayfl.runs.figures.style import COLUMN_INCHES, RC, line_style
 from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Recorded
 from rayfl.studies.figures.plot import figure_of
-from rayfl.studies.figures.print_style import COLUMN_INCHES, RC, line_style
-from rayfl.studies.figures.quantities import Quantity, X, quantity_of
 from rayfl.studies.statistics import summary
 
 

@@ -17,8 +17,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from rayfl.errors import ScenarioError
-from rayfl.runs.pictures import DRAWING
-from rayfl.studies.figures.print_style import (
+from rayfl.runs.figures.quantities import Quantity, Series
+from rayfl.runs.figures.style import (
     BAND_ALPHA,
     COLUMN_INCHES,
     EDGE_ALPHA,
@@ -27,8 +27,7 @@ from rayfl.studies.figures.print_style import (
     LineStyle,
     balanced,
 )
-from rayfl.studies.figures.quantities import Quantity
-from rayfl.studies.statistics import Series
+from rayfl.runs.pictures import DRAWING
 
 GREY = "#666666"
 CAPTION_POINTS = 5.8

@@ -1,4 +1,4 @@
-"""The quantities on the axes of a figure: the columns that hold them, their words and their units."""
+"""What is on the axes of a figure: quantities, with their columns, words and units, and series of values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import numpy as np
 from rayfl.config.registry import nearest
 from rayfl.engine.plan.headline import unit_of
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 from rayfl.runs.pictures import CLOCK, COSTS, Cost
-from rayfl.studies.figures.recorded_run import RecordedRun, client_updates
 
 X = Literal[
     "rounds", "last_phase", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"
@@ -71,6 +71,25 @@ class Quantity:
     def within(self, joint: str) -> str:
         """Its words and unit, joined, within a sentence: `test accuracy in %`."""
         return self.words + (f"{joint}{self.unit}" if self.unit else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """A line and its band.
+
+    Attributes:
+        x: float64 [n], ascending.
+        mean: float64 [n]; NaN where a run has no finite value.
+        low: float64 [n], lower end of the band; the mean where there is no band.
+        high: float64 [n], its upper end.
+        repetitions: Number of seeds, or of tasks where there are some, that the mean and the band are over.
+    """
+
+    x: np.ndarray
+    mean: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    repetitions: int
 
 
 def asked(metrics: str | Iterable[str]) -> list[str]:

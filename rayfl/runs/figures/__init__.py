@@ -1,0 +1,1 @@
+"""Figures: their style, panels of curves, and the curves of a single run."""
