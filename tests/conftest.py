@@ -18,7 +18,7 @@ import torch
 
 from rayfl.data.generated import digits
 from rayfl.engine.memory import M_MMAP_THRESHOLD
-from rayfl.runs import curves
+from rayfl.runs.figures import curves
 
 WORTH_TRIMMING = 300 * 2**20
 """Bytes."""

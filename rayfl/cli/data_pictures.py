@@ -18,8 +18,7 @@ from rayfl.data.dataset import Provenance
 from rayfl.data.fractals.images import FractalImages
 from rayfl.data.inputs import Rendered
 from rayfl.data.split_facts import SplitFacts
-from rayfl.files import atomic_write
-from rayfl.runs.pictures import DRAWING, caption_provenance
+from rayfl.runs.figures.style import COLOURS, SCREEN, caption_provenance, drawing, write
 from rayfl.streams import stream
 
 PAIRS, CODES, IN_A_ROW = 24, 36, 12
@@ -44,17 +43,16 @@ def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, 
     if isinstance(images, FractalImages):
         grey = images.objects(np.arange(min(CODES, len(images.codes))), rngs[0])
         panels.append(("codes, rendered without colour", (255 * np.sqrt(grey)).astype(np.uint8)[..., None]))
-    with DRAWING:
+    with drawing(SCREEN):
         rows = [-(-len(drawn) // IN_A_ROW) for _, drawn in panels]
-        figure = Figure(figsize=(9, 1.6 + 0.75 * sum(rows)), dpi=150, layout="constrained")
+        figure = Figure(figsize=(9, 1.6 + 0.75 * sum(rows)), layout="constrained")
         places = figure.subplots(len(panels), squeeze=False, height_ratios=rows)[:, 0]
         for axes, (name, drawn) in zip(places, panels, strict=True):
             _draw_grid(axes, name, drawn)
         lines = [textwrap.fill(line, 76) for line in title.splitlines()]
-        figure.suptitle("\n".join(lines), fontsize=13, fontweight="bold", parse_math=False)
+        figure.suptitle("\n".join(lines), parse_math=False)
         caption_provenance(figure, provenance)
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, format="png")
+        write(figure, path)
 
 
 def _two_views(images: Rendered, rows: np.ndarray, rngs: list[np.random.Generator]) -> list[np.ndarray]:
@@ -70,11 +68,11 @@ def _draw_grid(axes: Axes, name: str, images: np.ndarray) -> None:
     grid.reshape(-1, *grid.shape[2:])[: len(images), 1:-1, 1:-1] = images
     shown = grid.transpose(0, 2, 1, 3, 4).reshape(rows * (height + 2), IN_A_ROW * (width + 2), channels)
     axes.imshow(np.repeat(shown, 3 // channels, 2), interpolation="nearest")
-    axes.set_title(name, fontsize=10, loc="left")
+    axes.set_title(name, loc="left")
     axes.set_axis_off()
 
 
-TRAIN, OTHERS = "#2166ac", ("#b35806", "#1b7837", "#762a83")
+TRAIN, *OTHERS = COLOURS
 MOST_COLUMNS = 200
 """Of more clients, this many are drawn, evenly spread over their numbers."""
 
@@ -88,15 +86,14 @@ def draw_split(facts: SplitFacts, title: str, provenance: Provenance, path: Path
         provenance: The data, described in a line below the picture.
         path: The file to write.
     """
-    with DRAWING:
+    with drawing(SCREEN):
         figure = _figure(facts, title, provenance)
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, format="png")
+        write(figure, path)
 
 
 def _figure(facts: SplitFacts, title: str, provenance: Provenance) -> Figure:
     with_classes = facts.distances is not None
-    figure = Figure(figsize=(9, 8.4 if with_classes else 4.2), dpi=150, layout="constrained")
+    figure = Figure(figsize=(9, 8.4 if with_classes else 4.2), layout="constrained")
     clients = np.unique(np.linspace(0, len(facts.sizes) - 1, min(len(facts.sizes), MOST_COLUMNS)).round().astype(int))
     if with_classes:
         axes = figure.subplot_mosaic(
@@ -111,7 +108,7 @@ def _figure(facts: SplitFacts, title: str, provenance: Provenance) -> Figure:
         sizes = figure.subplots()
     _draw_sizes(sizes, facts, clients)
     lines = [textwrap.fill(line, 76) for line in title.splitlines()]
-    figure.suptitle("\n".join(lines), fontsize=13, fontweight="bold", parse_math=False)
+    figure.suptitle("\n".join(lines), parse_math=False)
     caption_provenance(figure, provenance)
     return figure
 
@@ -132,11 +129,11 @@ def _draw_sizes(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:
             linewidth=0.3,
         )
         below = below + sizes[clients]
+    axes.grid(visible=False, axis="x")
     axes.set_ylabel("samples")
     axes.margins(x=0)
-    axes.spines[["top", "right"]].set_visible(False)
     if len(stacked) > 1:
-        axes.legend(fontsize=9, frameon=False, ncols=len(stacked), loc="lower left", bbox_to_anchor=(0, 1))
+        axes.legend(frameon=False, ncols=len(stacked), loc="lower left", bbox_to_anchor=(0, 1))
     _name_clients(axes, facts, clients)
 
 
@@ -144,11 +141,12 @@ def _draw_shares(figure: Figure, axes: Axes, facts: SplitFacts, clients: np.ndar
     image = axes.imshow(
         facts.shares(clients), aspect="auto", cmap="viridis", vmin=0, interpolation="nearest", origin="lower"
     )
+    axes.grid(visible=False)
     axes.set_ylabel("class")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     bar = figure.colorbar(image, ax=axes, pad=0.01)
     bar.ax.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
-    bar.set_label("share of the client's samples", fontsize=9)
+    bar.set_label("share of the client's samples")
     _name_clients(axes, facts, clients)
 
 
@@ -158,10 +156,10 @@ def _draw_histogram(axes: Axes, values: np.ndarray | None, label: str, whole: bo
     bins = [edge + 0.5 for edge in range(top + 1)] if whole and top <= 40 else 20
     axes.hist(values, bins=bins, range=None if whole else (0, 1), color=TRAIN, edgecolor="white", linewidth=0.5)
     axes.set_xlabel(label)
+    axes.grid(visible=False, axis="x")
     axes.set_ylabel("clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=whole))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _name_clients(axes: Axes, facts: SplitFacts, clients: np.ndarray) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Ending
 from rayfl.engine.backend import BackendSession
-from rayfl.engine.plan.rounds import phase_spans
-from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.runs.announcement import title_of
 from rayfl.runs.committed_rounds import CommittedModels
 from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.follower import Follower
@@ -21,9 +17,6 @@ from rayfl.runs.privacy_record import PrivacyRecords
 from rayfl.runs.records import Records
 from rayfl.runs.status import MODEL, Status
 from rayfl.wording import one_line
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
@@ -86,18 +79,15 @@ def end_early(
     _warn(console, f"the run ended early; {outcome}; records: {records.where}{resumed}")
 
 
-def draw(metrics: pa.Table, run_plan: RunPlan, path: Path, console: Console) -> None:
+def draw(folder: Path, console: Console) -> None:
     """Draws the curves; an error is printed rather than raised, since the records are complete."""
     # matplotlib takes longer to import than Ray's first actor takes to start, and is not needed earlier
-    from rayfl.runs.curves import draw_curves
+    from rayfl.runs.figures.curves import CURVES_FILE, draw_curves
 
-    spans = phase_spans((phase.name, phase.schedule, phase.rounds) for phase in run_plan.scenario.phases)
     try:
-        draw_curves(
-            metrics, run_plan.headline, spans, title_of(run_plan.scenario), run_plan.result.store.provenance, path
-        )
+        draw_curves(folder)
     except Exception as error:
-        _warn(console, f"could not draw {path.name}: {one_line(error)}")
+        _warn(console, f"could not draw {CURVES_FILE}: {one_line(error)}")
 
 
 def _warn(console: Console, text: str) -> None:

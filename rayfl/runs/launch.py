@@ -248,7 +248,7 @@ def _launch_held(
     if stopped := run.stopped:
         message = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
         console.print(Text(message), soft_wrap=True)
-    draw(metrics, run_plan, records.folder / "curves.png", console)
+    draw(records.folder, console)
     run.summarize()
     return Result(
         run_plan.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None

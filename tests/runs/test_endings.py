@@ -245,7 +245,7 @@ def test_a_picture_that_cannot_be_drawn_is_a_warning_in_one_line(
     def fails(*_: Any) -> None:
         raise failure
 
-    monkeypatch.setattr("rayfl.runs.curves.draw_curves", fails)
+    monkeypatch.setattr("rayfl.runs.figures.curves.draw_curves", fails)
     result = run(tmp_path, Console())
     assert result.metrics.num_rows == 6
     assert status_in(tmp_path)["status"] == "finished"

@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 
-import matplotlib.style
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
-from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from rayfl.errors import ScenarioError
+from rayfl.runs.figures.legend import draw_legend
+from rayfl.runs.figures.phase_marks import ROW_POINTS, arrange, mark_phases
 from rayfl.runs.figures.quantities import Quantity, Series
 from rayfl.runs.figures.style import (
     BAND_ALPHA,
     COLUMN_INCHES,
     EDGE_ALPHA,
+    GREY,
     PAGE_INCHES,
-    RC,
     LineStyle,
+    Width,
     balanced,
+    drawing,
 )
-from rayfl.runs.pictures import DRAWING
 
-GREY = "#666666"
 CAPTION_POINTS = 5.8
 _CAPTION_CHARACTERS_PER_INCH = 23
 _MARKERS_PER_LINE = 8
 _LABEL_CHARACTERS, _TITLE_CHARACTERS = 24, 34
-_LEGEND_INCHES, _CAPTION_INCHES, _TITLE_INCHES = 0.16, 0.1, 0.17
+_HEADING_CHARACTERS_PER_INCH = 12
+_LEGEND_INCHES, _CAPTION_INCHES, _TITLE_INCHES, _HEADING_INCHES = 0.16, 0.1, 0.15, 0.2
 """Heights of a line of text."""
 
 
@@ -59,11 +60,13 @@ class Panel:
 
     Attributes:
         title: Above it; empty for none.
+        x: What its x axis shows.
         y: What its y axis shows.
         lines: In the order of the legend.
     """
 
     title: str
+    x: Quantity
     y: Quantity
     lines: tuple[DrawnCurve, ...]
 
@@ -73,76 +76,98 @@ class NotebookFigure(Figure):
 
     def _repr_svg_(self) -> str:
         text = StringIO()
-        with DRAWING, matplotlib.style.context(["default", RC]):
+        with drawing():
             self.savefig(text, format="svg")
         return text.getvalue()
 
 
 def draw(
     panels: Sequence[Panel],
-    x: Quantity,
     styles: Mapping[str, LineStyle],
     caption: str,
-    width: str,
-    share_y: bool,
+    width: Width,
+    share_y: bool = False,
+    heading: str = "",
 ) -> Figure:
     """Draws panels side by side or below one another.
 
     Args:
         panels: Row by row; the panels of a row show the same quantity, unless there is only one row.
-        x: What all x axes show.
         styles: The look of a line by its label, in the order of the legend.
         caption: A line in small print below the panels.
         width: `column` or `page`.
         share_y: Whether panels of the same quantity have the same limits.
+        heading: Above the figure; empty for none.
     """
     inches = COLUMN_INCHES if width == "column" else PAGE_INCHES
     rows = _rows(panels, width)
     across = max(map(len, rows))
-    titled = any(panel.title for panel in panels)
-    marked = any(line.boundaries for panel in panels for line in panel.lines)
-    text = "\n".join(balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH)))
     each = inches / across
-    height = len(rows) * (min(2.05, max(1.65, 0.62 * each)) + (titled + marked) * _TITLE_INCHES)
-    height += (text.count("\n") + 1) * _CAPTION_INCHES
-    figure = NotebookFigure(figsize=(inches, height), layout="constrained")
+    figure = NotebookFigure(figsize=(inches, 2.0 * len(rows)), layout="constrained")
     axes_by_quantity: dict[Quantity, Axes] = {}
+    names: dict[Axes, list[Annotation]] = {}
     grid = figure.add_gridspec(len(rows), across)
     for row, members in enumerate(rows):
         for column, panel in enumerate(members):
             same = axes_by_quantity.get(panel.y) if share_y else None
             axes = figure.add_subplot(grid[row, column], sharey=same)
             axes_by_quantity.setdefault(panel.y, axes)
-            _draw_panel(axes, panel, styles)
-            above = rows[row - 1][column].title if row and column < len(rows[row - 1]) else ""
-            if panel.title and panel.title != above:
-                axes.set_title(textwrap.fill(panel.title, _TITLE_CHARACTERS), parse_math=False, pad=11 if marked else 4)
+            names[axes] = _draw_panel(axes, panel, styles)
             below = row + 1 < len(rows) and column < len(rows[row + 1])
-            if not below:
-                axes.set_xlabel(x.label)
+            if not below or rows[row + 1][column].x != panel.x:
+                axes.set_xlabel(panel.x.label)
             if column and same is not None:
                 axes.tick_params(labelleft=False)
             if not column or panel.y != members[column - 1].y:
                 label = textwrap.fill(panel.y.label.replace(" (", "\N{NO-BREAK SPACE}("), _LABEL_CHARACTERS)
                 axes.set_ylabel(label, parse_math=False, fontsize=7 if "\n" in label else 8)
-    for axes, panel in zip(figure.axes, [panel for members in rows for panel in members], strict=True):
+    for axes, panel in zip(figure.axes, itertools.chain(*rows), strict=True):
         if panel.y.unit == "%":  # bands may reach past what a share can be
             low, high = axes.get_ylim()
             margin = 0.04 * (min(high, 100) - max(low, 0))
             axes.set_ylim(max(low, -margin), min(high, 100 + margin))
-    if len(styles) > 1:
-        lines = _draw_legend(figure, styles, max(line.series.repetitions for panel in panels for line in panel.lines))
-        figure.set_figheight(height + lines * _LEGEND_INCHES + 0.06)
+    text = "\n".join(balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH)))
     figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
+    height = len(rows) * min(2.05, max(1.65, 0.62 * each)) + (text.count("\n") + 1) * _CAPTION_INCHES
+    lines = textwrap.wrap(heading, int(inches * _HEADING_CHARACTERS_PER_INCH))
+    height += len(lines) * _HEADING_INCHES
+    if len(styles) > 1:
+        figure.set_figheight(height)
+        entries = draw_legend(figure, styles, _most_repetitions(panels), "\n".join(lines))
+        height += _LEGEND_INCHES * entries + 0.06
+    elif lines:
+        figure.suptitle("\n".join(lines), parse_math=False)
+    figure.set_figheight(height)
+    marks = arrange(figure, names, each) if any(names.values()) else 0
+    above = _title_panels(figure, rows, 4 + ROW_POINTS * marks)
+    figure.set_figheight(height + len(rows) * (above * _TITLE_INCHES + marks * ROW_POINTS / 72))
     return figure
 
 
+def _title_panels(figure: Figure, rows: Sequence[Sequence[Panel]], pad: float) -> int:
+    """Titles panels above which there is no panel of the same title; returns the most lines of a title."""
+    most, axes = 0, iter(figure.axes)
+    for row, members in enumerate(rows):
+        for column, panel in enumerate(members):
+            own = next(axes)
+            above = rows[row - 1][column].title if row and column < len(rows[row - 1]) else ""
+            if panel.title and panel.title != above:
+                lines = textwrap.wrap(panel.title, _TITLE_CHARACTERS)
+                own.set_title("\n".join(lines), parse_math=False, pad=pad)
+                most = max(most, len(lines))
+    return most
+
+
+def _most_repetitions(panels: Sequence[Panel]) -> int:
+    return max(line.series.repetitions for panel in panels for line in panel.lines)
+
+
 def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:
-    """Panels by row; a quantity with several panels starts a row of its own."""
+    """Panels by row; a pair of quantities with several panels starts a row of its own."""
     most = 1 if width == "column" else 3
-    by_quantity: dict[Quantity, list[Panel]] = {}
+    by_quantity: dict[tuple[Quantity, Quantity], list[Panel]] = {}
     for panel in panels:
-        by_quantity.setdefault(panel.y, []).append(panel)
+        by_quantity.setdefault((panel.x, panel.y), []).append(panel)
     alone = all(len(group) == 1 for group in by_quantity.values())
     rows = []
     for members in [list(panels)] if alone else by_quantity.values():
@@ -152,7 +177,8 @@ def _rows(panels: Sequence[Panel], width: str) -> list[list[Panel]]:
     return rows
 
 
-def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
+def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> list[Annotation]:
+    """Draws a panel; returns the names of its phase switches."""
     factor = panel.y.factor
     for line in panel.lines:
         look, curve = styles[line.label], line.series
@@ -185,8 +211,18 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> No
     axes.xaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=_whole(panel)))
     axes.xaxis.set_major_formatter(_number_format(panel))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
-    axes.set_xlim(left=min([0.0, *(float(line.series.x[0]) for line in panel.lines)]))
-    _mark_phases(axes, panel, styles)
+    axes.set_xlim(*_limits(panel))
+    return mark_phases(axes, {line.label: line.boundaries for line in panel.lines}, styles)
+
+
+def _limits(panel: Panel) -> tuple[float, float]:
+    """From 0, or from the first value if it is far from 0, to the last, with a margin for the markers at both ends."""
+    first = min(float(line.series.x[0]) for line in panel.lines)
+    last = max(float(line.series.x[-1]) for line in panel.lines)
+    if 0 < first < 0.25 * last or first == last:
+        first = min(0.0, first)
+    margin = 0.02 * (last - first) or 0.5
+    return first - margin, last + margin
 
 
 def _whole(panel: Panel) -> bool:
@@ -197,72 +233,3 @@ def _number_format(panel: Panel) -> EngFormatter | FuncFormatter:
     if max(line.series.x[-1] for line in panel.lines) >= 20_000:
         return EngFormatter(sep="")
     return FuncFormatter(lambda value, _: f"{value:,.6g}")
-
-
-def _mark_phases(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> None:
-    """A vertical line where a phase ends: grey where lines agree on it, else in the colour of its own line."""
-    owners: dict[tuple[str, float], list[str]] = {}
-    for line in panel.lines:
-        for place, text in line.boundaries:
-            owners.setdefault((text, place), []).append(line.label)
-    named: set[str] = set()
-    for (text, place), labels in sorted(owners.items()):
-        alone = len(labels) == 1 and len(panel.lines) > 1
-        colour = styles[labels[0]].colour if alone else GREY
-        axes.axvline(place, color=colour, linewidth=0.7, linestyle=(0, (2, 2)), zorder=1)
-        if text in named:
-            continue
-        named.add(text)
-        colour = colour if sum(other == text for other, _ in owners) == 1 else GREY
-        left = place < 0.5 * max(line.series.x[-1] for line in panel.lines)
-        axes.annotate(
-            text,
-            (place, 1.0),
-            xycoords=("data", "axes fraction"),
-            xytext=(0 if left else 2, 2),
-            textcoords="offset points",
-            ha="left" if left else "right",
-            fontsize=6.2,
-            color=colour,
-            parse_math=False,
-        )
-
-
-def _draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: int) -> int:
-    """One legend above all panels, in as many columns as fit; returns its number of lines of text."""
-    handles = [
-        Line2D(
-            [],
-            [],
-            color=look.colour,
-            linestyle=look.dash,
-            linewidth=1.3 if repetitions > 1 else 0.9,
-            marker=look.marker,
-            markersize=3.2,
-            markeredgecolor="white",
-            markeredgewidth=0.4,
-        )
-        for look in styles.values()
-    ]
-
-    def made(labels: Sequence[str], columns: int) -> Legend | None:
-        """The legend if it fits into the figure."""
-        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
-        if legend.get_window_extent().width <= figure.bbox.width * 0.95:
-            return legend
-        legend.remove()
-        return None
-
-    labels = list(styles)
-    most = range(min(len(labels), 6), 0, -1)
-    for columns in dict.fromkeys(math.ceil(len(labels) / math.ceil(len(labels) / columns)) for columns in most):
-        if made(labels, columns):
-            return math.ceil(len(labels) / columns)
-    # one column is too wide: its labels wrap, at the widest width that fits
-    for width in range(max(map(len, labels)) - 1, 0, -1):
-        wrapped = ["\n".join(textwrap.wrap(label, width, break_on_hyphens=False)) for label in labels]
-        if made(wrapped, 1):
-            return sum(text.count("\n") + 1 for text in wrapped)
-    raise ScenarioError("the legend is wider than the figure; give short labels, or width = 'page'")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from itertools import pairwise
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from rayfl.config.registry import nearest
 from rayfl.engine.plan.headline import unit_of
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
-from rayfl.runs.pictures import CLOCK, COSTS, Cost
 
 X = Literal[
     "rounds", "last_phase", "updates", "bytes", "transfers", "seconds", "simulated_seconds", "energy", "epsilon"
@@ -24,13 +24,38 @@ _EPSILONS = {
     "client_epsilon": "client-level ε spent",
     "epsilon": "example-level ε spent",
 }
-_COSTS = {cost.column: cost for cost in COSTS}
+
+
+class Cost(NamedTuple):
+    """A quantity other than rounds to plot a score against.
+
+    Attributes:
+        column: Its column in the metrics.
+        words: Its name on the axis.
+        units: Size of each unit in units of the column, ascending, and its symbol.
+    """
+
+    column: str
+    words: str
+    units: tuple[tuple[float, str], ...]
+
+    def unit_of(self, most: float) -> tuple[float, str]:
+        """The largest unit that is not above `most`; else the smallest."""
+        return next((unit for unit in reversed(self.units) if most >= unit[0]), self.units[0])
+
+
+_TIMES = ((1, "s"), (60, "min"), (3600, "h"), (86400, "days"))
+COSTS = {
+    "simulated_seconds": Cost("simulated_seconds", "simulated time", _TIMES),
+    "bytes": Cost("bytes", "traffic", ((1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))),
+    "energy": Cost("energy_joules", "energy of clients", ((1, "J"), (1e3, "kJ"), (1e6, "MJ"))),
+}
+"""Costs of runs with a virtual clock, by axis."""
+
 _BY_X = {
-    "simulated_seconds": _COSTS[CLOCK],
-    "bytes": _COSTS["bytes"],
+    **COSTS,
     "transfers": Cost("transfers", "model transfers", ((1.0, ""),)),
-    "energy": _COSTS["energy_joules"],
-    "seconds": _COSTS[CLOCK]._replace(column="seconds", words="wall-clock time"),
+    "seconds": Cost("seconds", "wall-clock time", _TIMES),
 }
 _WORDS = {
     "train_loss": "training loss",
@@ -199,3 +224,13 @@ def _updates(run: RecordedRun) -> np.ndarray:
             "choose another axis, such as rounds or transfers"
         )
     return updates
+
+
+def phase_ends(run: RecordedRun, x: np.ndarray, axis: str) -> tuple[tuple[float, str], ...]:
+    """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
+    ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
+    if axis in ("rounds", "last_phase"):
+        start = x[0] - run.rounds[0]
+        return tuple((last + 0.5 + start, text) for last, text in ends)
+    places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
+    return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))

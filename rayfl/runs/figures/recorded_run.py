@@ -6,14 +6,17 @@ Loads no PyTorch.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from rayfl.engine.columns import METRICS_MEANINGS
 from rayfl.engine.plan.headline import Headline
 from rayfl.engine.plan.rounds import PhaseSpan, phase_spans
 from rayfl.errors import DataError
@@ -24,6 +27,12 @@ from rayfl.runs.status import STATUS, UNDER_WAY
 
 NO_METRICS = ("phase", "round", "round_in_phase")
 """Columns of metrics.jsonl that identify a row."""
+
+OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+|clients)$")
+"""Columns of metrics.jsonl with statistics over clients."""
+
+
+_NO_SCORES = {meaning.name for meaning in METRICS_MEANINGS}
 
 
 class DataNote(NamedTuple):
@@ -93,6 +102,18 @@ class RecordedRun:
     def ranked(self) -> np.ndarray:
         """bool [n]: whether the headline metric ranks a round; False in phases with another task."""
         return np.array([self.headline.ranks(name) for name in self.phase_names], bool)
+
+    @cached_property
+    def scores(self) -> list[str]:
+        """The columns with losses and metrics of sets of samples, without statistics over clients."""
+        before = takewhile(lambda column: column != "train_loss", self.columns)
+        return [column for column in before if column not in _NO_SCORES and not OVER_CLIENTS.search(column)]
+
+    @property
+    def sets(self) -> list[str]:
+        """The sets of samples that were scored, by the beginnings of their columns."""
+        losses = [column.removesuffix("_loss") for column in self.scores if column.endswith("_loss")]
+        return list(dict.fromkeys([*losses, "test", "validation", "client_test", "personalized"]))
 
     def values(self, column: str) -> np.ndarray:
         """float64 [n]: a column; of the headline metric, NaN in phases where it means something else."""

@@ -1,4 +1,4 @@
-"""How figures and tables look in print: widths, colours, dashes and markers, and texts in lines of similar lengths.
+"""The one look of all figures: widths, colours, dashes and markers, and how they are drawn and written.
 
 Colours are told apart by the colour-blind; dashes and markers serve greyscale.
 """
@@ -6,20 +6,35 @@ Colours are told apart by the colour-blind; dashes and markers serve greyscale.
 from __future__ import annotations
 
 import textwrap
-from typing import Any, NamedTuple
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rayfl.data.dataset import Provenance
+from rayfl.data.sources.stand_in import STAND_IN
+from rayfl.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Width = Literal["column", "page"]
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
 """Widths of a column and of a page of most proceedings."""
 
-_COLOURS = ("#0b4f8a", "#d55e00", "#56b4e9", "#000000", "#009e73", "#aa4499", "#e69f00", "#882255")
+COLOURS = ("#0b4f8a", "#d55e00", "#56b4e9", "#000000", "#009e73", "#aa4499", "#e69f00", "#882255")
 """Okabe and Ito's palette with a darker blue, and two of Tol's; the first four differ in lightness too."""
+
+GREY = "#666666"
+"""Of small print, and of what belongs to no line."""
 
 BAND_ALPHA, EDGE_ALPHA = 0.12, 0.6
 """Opacities of a band and of the thin lines along its edges, by which overlapping bands are told apart in grey."""
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.3, 1.2, 1.3)), (0, (8, 1.5)))
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
-MOST_LINES = 3 * len(_COLOURS)
+MOST_LINES = 3 * len(COLOURS)
 
 RC: dict[str, Any] = {
     "font.size": 7.5,
@@ -39,18 +54,55 @@ RC: dict[str, Any] = {
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
     "legend.fontsize": 7.5,
-    "legend.frameon": False,
+    "legend.framealpha": 0.9,
+    "legend.edgecolor": "none",
+    "figure.titlesize": 9.5,
+    "figure.titleweight": "bold",
     "legend.handlelength": 2.6,
     "legend.columnspacing": 1.4,
     "legend.labelspacing": 0.35,
     "legend.borderaxespad": 0.2,
     "figure.constrained_layout.w_pad": 0.05,
     "figure.constrained_layout.h_pad": 0.03,
-    "savefig.dpi": 300,
+    "savefig.dpi": 200,
     "pdf.fonttype": 42,
     "svg.hashsalt": "rayfl",
 }
 """matplotlib's parameters on top of its defaults; `svg.hashsalt` makes the identifiers in an SVG repeatable."""
+
+SCREEN = 4 / 3
+"""How much larger texts and lines of a figure are that is made for a screen rather than for a column of print."""
+
+FORMATS: dict[str, dict[str, Any]] = {
+    ".png": {"Software": None},
+    ".svg": {"Date": None, "Creator": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Formats by suffix, each with the metadata to leave out so that a figure always gives the same bytes."""
+
+_LOCK = threading.RLock()
+"""matplotlib draws in one thread at a time, and two runs may end at once."""
+
+
+@contextmanager
+def drawing(scale: float = 1.0) -> Iterator[None]:
+    """Gives matplotlib the look of rayfl's figures, to one thread at a time.
+
+    Args:
+        scale: Factor of the sizes of texts and lines.
+    """
+    import matplotlib.style  # slow to load, and tables need the rest of this module alone
+
+    sized = {name: scale * value for name, value in RC.items() if name.endswith(("size", "width")) and scale != 1}
+    with _LOCK, matplotlib.style.context(["default", RC | sized]):
+        yield
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Writes a figure in the format of the path's suffix, within `drawing`; fonts are embedded in a PDF."""
+    suffix = path.suffix.lower()
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format=suffix[1:], metadata=FORMATS[suffix])
 
 
 class LineStyle(NamedTuple):
@@ -63,8 +115,8 @@ class LineStyle(NamedTuple):
 
 def line_style(place: int) -> LineStyle:
     """The look of the line at a place of the legend; no two of `MOST_LINES` are alike."""
-    turn, colour = divmod(place, len(_COLOURS))
-    return LineStyle(_COLOURS[colour], _DASHES[(place + turn) % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
+    turn, colour = divmod(place, len(COLOURS))
+    return LineStyle(COLOURS[colour], _DASHES[(place + turn) % len(_DASHES)], _MARKERS[place % len(_MARKERS)])
 
 
 def balanced(text: str, most: int) -> list[str]:
@@ -76,3 +128,19 @@ def balanced(text: str, most: int) -> list[str]:
     lines = len(wrapped(most))
     widths = range(1 + len(text) // max(1, lines), most)
     return next((text_lines for width in widths if len(text_lines := wrapped(width)) == lines), wrapped(most))
+
+
+CHARACTERS_PER_INCH = 16
+"""Characters of a caption (7.5 points) that fit into an inch of a picture's width."""
+
+
+def caption_provenance(figure: Figure, provenance: Provenance) -> None:
+    """Writes one small line on the data below a picture, which also says whether it was generated.
+
+    A description that does not fit is shortened; environment.json has it in full.
+    """
+    stands_in = provenance.description.startswith(STAND_IN)
+    source = "" if stands_in else "Generated data: " if provenance.source == "generated" else "Data: "
+    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
+    caption = textwrap.shorten(source + provenance.description, width, placeholder=" …")
+    figure.supxlabel(caption, fontsize=7.5, color=GREY, parse_math=False)

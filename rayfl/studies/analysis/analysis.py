@@ -17,49 +17,39 @@ from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
-from rayfl.files import atomic_write
-from rayfl.runs.curves import PHASE_COLOURS
-from rayfl.runs.pictures import DRAWING, caption_provenance
+from rayfl.runs.figures.style import COLOURS, caption_provenance, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
 
-BLUE, ORANGE, GREEN, PURPLE = "#2166ac", "#b35806", "#1b7837", "#762a83"
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, "#c51b7d", "#4d4d4d", "#01665e", "#8c510a")
-DARK, GREY = "#222222", "#8c8c8c"
+BLUE, ORANGE = COLOURS[:2]
+DARK = "#222222"
 
 
 def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: float) -> Figure:
     """An empty figure with a heading, which names what runs of a grid have in common, and a line on the data below."""
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     heading = ": ".join([title, *_common_to(runs)])
-    figure.suptitle(textwrap.fill(heading, int(8.5 * width)), fontsize=13, fontweight="bold", parse_math=False)
+    figure.suptitle(textwrap.fill(heading, int(8.5 * width)), parse_math=False)
     caption_provenance(figure, runs[0].provenance)
     return figure
 
 
 def save(figure: Figure, path: Path) -> list[Path]:
     """Writes the figure as PNG and PDF, named after `path`; returns both paths."""
-    written = []
-    with DRAWING:
-        for ending, metadata in ((".png", {}), (".pdf", {"CreationDate": None})):
-            file = path.with_name(path.name + ending)
-            with atomic_write(file) as temporary:
-                figure.savefig(temporary, format=ending[1:], metadata=metadata)
-            written.append(file)
-    return written
+    files = [path.with_name(path.name + ending) for ending in (".png", ".pdf")]
+    for file in files:
+        write(figure, file)
+    return files
 
 
 def tidy(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "", whole_x: bool = False) -> None:
-    """Gives axes their labels, a light grid, and no frame above and to the right."""
+    """Gives axes their labels."""
     axes.set_xlabel(xlabel, parse_math=False)
     axes.set_ylabel(ylabel, parse_math=False)
     if title:
-        axes.set_title(textwrap.fill(title, 46), fontsize=11, parse_math=False)
+        axes.set_title(textwrap.fill(title, 46), parse_math=False)
     if whole_x:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def as_share(axes: Axes, headline: Headline, signed: bool = False) -> None:
@@ -118,11 +108,11 @@ def mark_phases(axes: Axes, run: RunFolder) -> None:
     phases = list(enumerate(zip(run.plans, run.last_rounds, strict=True)))
     seen = [(n, plan, last) for n, (plan, last) in phases if plan.first_round - 0.5 < high and last + 0.5 > low]
     for number, plan, last in seen if len(seen) > 1 else ():
-        colour = PHASE_COLOURS[number % len(PHASE_COLOURS)]
+        colour = COLOURS[number % len(COLOURS)]
         axes.axvspan(plan.first_round - 0.5, last + 0.5, color=colour, alpha=0.07, linewidth=0)
         axes.annotate(
             plan.phase.name, (max(plan.first_round - 0.5, low), 1.0), xycoords=("data", "axes fraction"),
-            xytext=(2, -10), textcoords="offset points", fontsize=8, color=colour, parse_math=False,
+            xytext=(2, -10), textcoords="offset points", fontsize="small", color=colour, parse_math=False,
         )  # fmt: skip
     axes.set_xlim(low, high)
 

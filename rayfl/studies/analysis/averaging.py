@@ -14,10 +14,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from pydantic import Field
 
+from rayfl.runs.figures.style import COLOURS
 from rayfl.streams import stream
 from rayfl.studies.analysis.analysis import (
     BLUE,
-    COLOURS,
     DARK,
     ORANGE,
     Rounds,
@@ -79,8 +79,8 @@ class Gains(OfRounds):
             as_share(lower, run.headline, signed=True)
             mark_phases(upper, run)
             mark_phases(lower, run)
-        panels[0][0].legend(fontsize=9, framealpha=0.9)
-        panels[1][0].legend(fontsize=9, framealpha=0.9)
+        panels[0][0].legend()
+        panels[1][0].legend()
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
@@ -147,7 +147,7 @@ class Variance(OfRounds):
             )
             tidy(axes, "round", "" if number else "test loss", name, whole_x=True)
             mark_phases(axes, run)
-        panels[0].legend(fontsize=9, framealpha=0.9)
+        panels[0].legend()
         if chosen:
             self._draw_histograms(lower, chosen, by_rounds, names_of(runs))
         return figure
@@ -165,7 +165,7 @@ class Variance(OfRounds):
             for number, own in losses:
                 axes.hist(own, bins, color=COLOURS[number % len(COLOURS)], alpha=0.55, label=names[number])
             if len(names) > 1:
-                axes.legend(fontsize=9, framealpha=0.9)
+                axes.legend()
             tidy(axes, "test loss", "combinations" if axes is panels[0] else "", f"round {round}")
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

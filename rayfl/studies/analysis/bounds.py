@@ -21,19 +21,9 @@ from pydantic import PositiveInt
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import ScenarioError
 from rayfl.local.steps import step_size, typical, update_steps
+from rayfl.runs.figures.style import COLOURS, GREY
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import (
-    COLOURS,
-    DARK,
-    GREY,
-    Open,
-    Row,
-    WorkUnit,
-    by_run,
-    names_of,
-    new_figure,
-    tidy,
-)
+from rayfl.studies.analysis.analysis import DARK, Open, Row, WorkUnit, by_run, names_of, new_figure, tidy
 from rayfl.studies.analysis.convergence import TERMS, Constants, Kind, Training, bound, fitted_spread
 from rayfl.studies.analysis.curvature import STEPS, curvature
 from rayfl.studies.analysis.heterogeneity import GradientSpread, OfModels
@@ -133,7 +123,7 @@ class Bounds(OfModels):
         handles = [Line2D([], [], color=DARK, linestyle=line, label=name) for name, line in LINES.items()]
         handles += [Line2D([], [], color=colour, label=f"mostly {term}") for term, colour in _COLOURS.items()]
         handles.append(Line2D([], [], color=DARK, marker="o", linestyle="", label="measured"))
-        figure.legend(handles=handles, loc="outside right center", fontsize=9, frameon=False)
+        figure.legend(handles=handles, loc="outside right center", frameon=False)
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

@@ -181,7 +181,7 @@ class Convex(OfRounds):
             for axes in panels[:, number]:
                 mark_phases(axes, run)
         for axes in panels[:, 0]:
-            axes.legend(fontsize=9, framealpha=0.9)
+            axes.legend()
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

@@ -20,9 +20,9 @@ from scipy.signal import savgol_filter
 
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import DataError, ScenarioError
+from rayfl.runs.figures.style import COLOURS
 from rayfl.studies.analysis.analysis import (
     BLUE,
-    COLOURS,
     DARK,
     Analysis,
     Open,
@@ -123,7 +123,7 @@ class Curve(Analysis):
             curves.axhline(self.target, color=DARK, linestyle="--", linewidth=0.8, label="target")
         tidy(curves, "round", headline.reported_words, whole_x=True)
         as_share(curves, headline)
-        curves.legend(fontsize=9, framealpha=0.9, ncols=1 if len(lines) <= FEW else 2)
+        curves.legend(ncols=1 if len(lines) <= FEW else 2)
         if self.zoom is not None:
             tidy(areas["z"], "round", title=f"last {self.zoom} rounds", whole_x=True)
             areas["z"].locator_params(axis="x", nbins=4)
@@ -219,7 +219,7 @@ def _draw_batches(axes: Axes, batches: Sequence[Sequence[int]], names: Sequence[
         label = names[[tuple(one) for one in batches].index(own)] if len(distinct) > 1 else None
         axes.hist(own, edges.tolist(), color=COLOURS[number % len(COLOURS)], alpha=0.6, edgecolor="white", label=label)
     if len(distinct) > 1:
-        axes.legend(fontsize=9, framealpha=0.9)
+        axes.legend()
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(axes, "batches of a client", "clients", whole_x=True)
 
@@ -230,6 +230,6 @@ def _draw_switch(axes: Axes, switches: Sequence[int], values: Sequence[float], r
         cubic = np.polynomial.Polynomial.fit(switches, values, 3)
         dense = np.linspace(min(switches), max(switches), 200)
         axes.plot(dense, cubic(dense), color=DARK, linewidth=1.2, label="cubic")
-        axes.legend(fontsize=9, framealpha=0.9)
+        axes.legend()
     tidy(axes, "rounds before the last phase", f"final {run.headline.reported_words}", whole_x=True)
     as_share(axes, run.headline)

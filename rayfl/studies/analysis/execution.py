@@ -22,6 +22,7 @@ from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import DataError, RayflError
 from rayfl.files import atomic_write
+from rayfl.runs.figures.style import SCREEN, drawing
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
 from rayfl.studies.analysis.analysis import Analysis, WorkUnit, save
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
@@ -90,7 +91,8 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
     else:
         _say(console, "cost     nothing: this analysis is finished; drawing it again")
     records = pq.read_table(result).to_pylist()
-    pictures = save(analysis.draw(records, runs), result.with_suffix(""))
+    with drawing(SCREEN):
+        pictures = save(analysis.draw(records, runs), result.with_suffix(""))
     for line in analysis.findings(records, runs):
         _say(console, line)
     _say(console, f"records  {result}")

@@ -14,18 +14,8 @@ from matplotlib.figure import Figure
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from rayfl.errors import ScenarioError
-from rayfl.studies.analysis.analysis import (
-    COLOURS,
-    Analysis,
-    Open,
-    Row,
-    WorkUnit,
-    by_run,
-    listed,
-    names_of,
-    new_figure,
-    tidy,
-)
+from rayfl.runs.figures.style import COLOURS
+from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_run, listed, names_of, new_figure, tidy
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -147,7 +137,7 @@ class Heterogeneity(OfModels):
             axes.set_xticks(range(len(rounds)), ["start" if round == 0 else str(round) for round in rounds])
             tidy(axes, "after round", "norm" if quantity == "gradient_norm" else "squared distance", words)
         if len(runs) > 1:
-            panels[0].legend(fontsize=9, framealpha=0.9)
+            panels[0].legend()
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

@@ -159,7 +159,7 @@ class Landscape(Analysis):
             axes.contour(*surfaces[panel], levels=scales[panel], colors="white", linewidths=0.4, alpha=0.6)
             self._mark(axes, marked)
             heading = names[marked[0]["run"]] if self.mode != "plane" else ""
-            axes.set_title(f"{heading}: {marked[0]['model']}" if self.mode == "filter" else heading, fontsize=11)
+            axes.set_title(f"{heading}: {marked[0]['model']}" if self.mode == "filter" else heading)
             axes.locator_params(nbins=5)
             if self.mode != "trajectory":
                 axes.set_aspect("equal")
@@ -180,7 +180,7 @@ class Landscape(Analysis):
             axes.plot(row["x"], row["y"], linestyle="", color=PATH, marker=shape, markersize=7,
                       markeredgecolor="white", label=label)  # fmt: skip
         if self.mode != "filter":
-            axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, frameon=False)
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.08), ncols=2, frameon=False)
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         names = names_of(runs)

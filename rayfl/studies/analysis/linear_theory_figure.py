@@ -12,8 +12,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rayfl.files import atomic_write
+from rayfl.runs.figures.style import COLOURS, GREY, SCREEN, drawing
 from rayfl.runs.folder import check_writable
-from rayfl.studies.analysis.analysis import COLOURS, GREY, save, tidy
+from rayfl.studies.analysis.analysis import save, tidy
 from rayfl.studies.analysis.linear_theory import Method, contraction_ratio, ratios_by_round
 
 NAME = "linear_theory"
@@ -31,7 +32,8 @@ def write(found: Sequence[Method], folder: Path) -> list[Path]:
     path = folder / f"{NAME}.parquet"
     with atomic_write(path) as temporary:
         pq.write_table(records(found), temporary)
-    return [path, *save(draw(found), folder / NAME)]
+    with drawing(SCREEN):
+        return [path, *save(draw(found), folder / NAME)]
 
 
 def records(found: Sequence[Method]) -> pa.Table:
@@ -66,8 +68,8 @@ def records(found: Sequence[Method]) -> pa.Table:
 def draw(found: Sequence[Method]) -> Figure:
     """The scatter of theory and simulation, and curves of loss, discrepancy and ratio over the rounds."""
     rounds, seeds = found[0].history.v.shape
-    figure = Figure(figsize=(10, 7.4), dpi=150, layout="constrained")
-    figure.suptitle("Two clients and a linear network", fontsize=13, fontweight="bold")
+    figure = Figure(figsize=(10, 7.4), layout="constrained")
+    figure.suptitle("Two clients and a linear network")
     (scatter, losses), (discrepancies, ratios) = figure.subplots(2, 2)
     for method, colour in zip(found, COLOURS, strict=False):
         simulated = contraction_ratio(method.history)
@@ -78,7 +80,7 @@ def draw(found: Sequence[Method]) -> Figure:
         ratios.axhline(float(np.median(method.theory)), color=colour, linestyle=":", linewidth=1)
     ends = [0.48, 1.0]
     scatter.plot(ends, ends, color=GREY, linewidth=0.8, zorder=0)
-    scatter.legend(fontsize=8, framealpha=0.9)
+    scatter.legend()
     tidy(scatter, "ratio in theory", "simulated ratio", "Contraction ratio of each seed")
     for axes, words in ((losses, "loss"), (discrepancies, "discrepancy |a - b|")):
         axes.set_yscale("log")

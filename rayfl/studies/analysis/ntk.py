@@ -17,19 +17,9 @@ from rayfl.data.dataset import Samples
 from rayfl.data.indexed_rows import IndexedRows
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.style import COLOURS
 from rayfl.streams import stream
-from rayfl.studies.analysis.analysis import (
-    COLOURS,
-    DARK,
-    Analysis,
-    Open,
-    Rounds,
-    Row,
-    WorkUnit,
-    names_of,
-    new_figure,
-    tidy,
-)
+from rayfl.studies.analysis.analysis import DARK, Analysis, Open, Rounds, Row, WorkUnit, names_of, new_figure, tidy
 from rayfl.studies.analysis.kernel import MOST, KernelSamples, kappa, unit_rows, update_bounds
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -189,7 +179,7 @@ class NTK(Analysis):
                     panel.plot([row["update"] for row in own], [row[form] for row in own], line, marker="o",
                                color=colour, label=f"{method}, {form}")  # fmt: skip
             panel.xaxis.get_major_locator().set_params(integer=True)
-            panel.legend(fontsize=9, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
+            panel.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4)
             tidy(panel, "client update", "bound on the client's final loss", "")
         return figure
 

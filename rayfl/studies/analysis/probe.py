@@ -21,8 +21,8 @@ from rayfl.engine.initial_model import model_as_built
 from rayfl.errors import ScenarioError
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.models.flat import FlatModel
+from rayfl.runs.figures.style import COLOURS
 from rayfl.studies.analysis.analysis import (
-    COLOURS,
     Analysis,
     Open,
     Row,
@@ -103,7 +103,7 @@ class Probe(Analysis):
                 panels[key].plot(rounds, values, color=COLOURS[number % len(COLOURS)], label=name, **marker(len(own)))
             tidy(panels[key], "round", "accuracy in %", words, whole_x=True)
         panels["names"].axis("off")
-        panels["names"].legend(handles=panels["knn"].get_lines(), fontsize=9, loc="center left", frameon=False)
+        panels["names"].legend(handles=panels["knn"].get_lines(), loc="center left", frameon=False)
         return figure
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:

@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
-import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 
 import rayfl
 from rayfl.config.registry import nearest
 from rayfl.errors import ResourceError, ScenarioError
-from rayfl.files import atomic_write
 from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
-from rayfl.runs.figures.quantities import Quantity, X, asked, default_metric, quantity_of, x_axis
-from rayfl.runs.figures.recorded_run import RecordedRun
-from rayfl.runs.figures.style import MOST_LINES, RC, LineStyle, line_style
-from rayfl.runs.pictures import DRAWING
+from rayfl.runs.figures.quantities import X, asked, default_metric, phase_ends, quantity_of, x_axis
+from rayfl.runs.figures.style import FORMATS, MOST_LINES, LineStyle, Width, drawing, line_style, write
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.scores import At, check_round, words_of
 from rayfl.studies.figures.sweep import sweep
 from rayfl.studies.statistics import Band, check_smoothing, repetitions, series, smoothed
-
-Width = Literal["column", "page"]
-
-FORMATS = {
-    ".png": {"Software": None},
-    ".svg": {"Date": None, "Creator": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
-}
-"""Formats by suffix, each with the metadata to leave out so that a figure always gives the same bytes."""
 
 _BANDS = {"std": "± 1 standard deviation", "range": "least to largest", "interval": "95 % confidence interval"}
 
@@ -106,14 +92,17 @@ def plot(
     if at != "last" and x in get_args(X):
         raise ScenarioError("at: has no effect on learning curves; give a key of the scenarios as x")
     check_round(recorded.runs, at)
-    with DRAWING, matplotlib.style.context(["default", RC]):
+    with drawing():
         names = asked(metrics) or [default_metric(recorded.runs)]
         if "." in x:
             figure = _figure_over_key(recorded, names, x, at, smooth, band, width)
         else:
             figure = figure_of(recorded, names, x, smooth, band, width)
         if path is not None:
-            _write(figure, path)
+            try:
+                write(figure, path)
+            except OSError as error:
+                raise ResourceError(f"out: '{path}' cannot be written ({error.strerror or error})") from error
     return figure
 
 
@@ -134,7 +123,7 @@ def figure_of(
     def line(group: Group, name: str) -> DrawnCurve:
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         curve = series(curves, band)
-        ends = [_boundaries(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
+        ends = [phase_ends(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
         shown = tuple((place, text) for place, text in _means_of(ends) if curve.x[0] < place < curve.x[-1])
         return DrawnCurve(group.label, curve, shown)
 
@@ -143,10 +132,9 @@ def figure_of(
         y = quantity_of(runs, name)
         for title in recorded.panels:
             lines = tuple(line(group, name) for group in recorded.in_panel(title))
-            drawn.append(Panel(title if len(recorded.panels) > 1 else "", y, lines))
+            drawn.append(Panel(title if len(recorded.panels) > 1 else "", quantity, y, lines))
     return draw(
         drawn,
-        quantity,
         styles,
         _caption(recorded, smooth, band),
         width or ("column" if len(drawn) == 1 else "page"),
@@ -160,10 +148,8 @@ def _figure_over_key(
     """Scores of the cells of a grid over a key of their scenarios."""
     drawn = sweep(recorded, names, key, at, smooth, band)
     styles = _styles([line.label for line in drawn[0].lines])
-    words = " ".join(key.split(".")[-2:]).replace("_", " ")
     return draw(
         drawn,
-        Quantity(words),
         styles,
         _caption(recorded, smooth, band, words_of(at)),
         width or ("column" if len(drawn) == 1 else "page"),
@@ -178,16 +164,6 @@ def _styles(labels: Sequence[str]) -> dict[str, LineStyle]:
             f"{len(labels)} lines cannot be told apart in one figure, {MOST_LINES} can; plot fewer runs"
         )
     return {label: line_style(place) for place, label in enumerate(labels)}
-
-
-def _boundaries(run: RecordedRun, x: np.ndarray, axis: str) -> tuple[tuple[float, str], ...]:
-    """Where each phase but the last ends on the x axis, by interpolation between evaluated rounds, and the names."""
-    ends = [(phase.last_round, f"{phase.name} → {after.name}") for phase, after in pairwise(run.phases)]
-    if axis in ("rounds", "last_phase"):
-        start = x[0] - run.rounds[0]
-        return tuple((last + 0.5 + start, text) for last, text in ends)
-    places = np.interp([last for last, _ in ends], [0, *run.rounds], [0.0, *x]) if ends else []
-    return tuple((float(place), text) for place, (_, text) in zip(places, ends, strict=True))
 
 
 def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
@@ -230,12 +206,3 @@ def _checked(path: Path) -> Path:
     if path.suffix.lower() not in FORMATS:
         raise ScenarioError(f"out: '{path}' has no supported suffix; use {', '.join(FORMATS)}")
     return path
-
-
-def _write(figure: Figure, path: Path) -> None:
-    suffix = path.suffix.lower()
-    try:
-        with atomic_write(path) as temporary:
-            figure.savefig(temporary, format=suffix[1:], metadata=FORMATS[suffix])
-    except OSError as error:
-        raise ResourceError(f"out: '{path}' cannot be written ({error.strerror or error})") from error

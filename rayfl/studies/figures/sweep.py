@@ -14,7 +14,7 @@ import numpy as np
 from rayfl.config.registry import nearest
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.panels import DrawnCurve, Panel
-from rayfl.runs.figures.quantities import Series, quantity_of
+from rayfl.runs.figures.quantities import Quantity, Series, quantity_of
 from rayfl.studies.figures.groups import Group, Recorded, settings_of
 from rayfl.studies.figures.scores import At, score
 from rayfl.studies.statistics import Band, mean_and_band, repetitions
@@ -46,9 +46,11 @@ def sweep(recorded: Recorded, names: Sequence[str], key: str, at: At, window: in
         most = max(len(repetitions(of_group)) for of_group in scores)
         return Series(np.array([places[id(group)] for group in ordered]), mean, low, high, most)
 
+    x = Quantity(" ".join(key.split(".")[-2:]).replace("_", " "))
     return [
         Panel(
             "",
+            x,
             quantity_of(recorded.runs, name),
             tuple(DrawnCurve(label, points(groups, name)) for label, groups in lines.items()),
         )

@@ -5,6 +5,7 @@ The histogram is like Figure 2 of the CoPreFL paper.
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +27,8 @@ from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ResourceError
-from rayfl.files import atomic_write, reading
-from rayfl.runs.pictures import DRAWING
+from rayfl.files import reading
+from rayfl.runs.figures.style import COLOURS, SCREEN, drawing, write
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.results import CellRun, FinishedRun
 from rayfl.studies.grid.schema import Grid
@@ -66,22 +67,15 @@ def draw_tables(page: TablePage, path: Path) -> None:
         page: The page; its lists are not drawn.
         path: A path without a suffix.
     """
-    with DRAWING:
-        save(_figure(page), path)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes a picture as PNG and as PDF."""
-    for suffix in ("png", "pdf"):
-        with atomic_write(path.with_suffix(f".{suffix}")) as temporary:
-            figure.savefig(temporary, format=suffix)
+    with drawing(SCREEN):
+        _save(_figure(page), path)
 
 
 def _figure(page: TablePage) -> Figure:
     width = max(6.0, *(float(sum(_widths(table))) for table in page.tables))
     lines = list(_lines(page, width))
     whole, height = width + 2 * MARGIN, sum(line.height for line in lines) + 2 * MARGIN
-    figure = Figure(figsize=(whole, height), dpi=150)
+    figure = Figure(figsize=(whole, height))
     top = height - MARGIN
     for line in lines:
         if line.rule:
@@ -165,7 +159,6 @@ def client_scores(folder: Path, headline: Headline) -> list[float | None]:
     return []
 
 
-COLOURS = ("#8c8c8c", "#2166ac", "#1b7837", "#762a83", "#b35806", "#35978f", "#bf812d", "#4d4d4d")
 BINS = 20
 TOGETHER = 5
 """Up to this many rows share a panel."""
@@ -191,8 +184,8 @@ def draw_histogram(
         path: A path without a suffix.
         reference: The row to highlight.
     """
-    with DRAWING:
-        save(_histogram(scores, headline, title, generated, reference), path)
+    with drawing(SCREEN):
+        _save(_histogram(scores, headline, title, generated, reference), path)
 
 
 def _histogram(
@@ -206,22 +199,19 @@ def _histogram(
     wide = min(len(shown), WIDE)
     lines = math.ceil(len(shown) / wide)
     width = max(6.4, (4.6 if lines == 1 else 3.2) * wide)
-    figure = Figure(figsize=(width, 4.4 if lines == 1 else 2.5 * lines), dpi=150, layout="constrained")
+    figure = Figure(figsize=(width, 4.4 if lines == 1 else 2.5 * lines), layout="constrained")
     axes = figure.subplots(lines, wide, squeeze=False, sharex=True, sharey=True)
     everything = [score for rows in scores.values() for of_row in rows.values() for score in of_row]
     edges = np.linspace(*((0.0, 1.0) if headline.is_share else (min(everything), max(everything))), BINS + 1)
     for panel, (name, by_row) in zip(axes.flat, shown, strict=False):
-        colours = iter(COLOURS)
+        colours = itertools.cycle(COLOURS)
         for row, of_row in by_row.items():
             values = np.asarray(of_row)
             label = f"{row}: {headline.text(values.mean())} ± {headline.text(values.std())}"
             colour = HIGHLIGHT if row == reference else next(colours)
             _draw(panel, values, edges, label, colour, filled=row == reference)
-        panel.set_title(name, fontsize=10, parse_math=False)
-        panel.spines[["top", "right"]].set_visible(False)
-        panel.set_axisbelow(True)
-        panel.grid(axis="y", color="#dddddd", linewidth=0.6)
-        for text in panel.legend(loc="best", fontsize=8 if lines == 1 else 6.5, framealpha=0.9).get_texts():
+        panel.set_title(name, parse_math=False)
+        for text in panel.legend(loc="best", fontsize="medium" if lines == 1 else "x-small").get_texts():
             text.set_parse_math(False)
     for panel in axes.flat[len(shown) :]:
         panel.set_axis_off()
@@ -229,9 +219,9 @@ def _histogram(
         axes[0, 0].xaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
     axes[0, 0].yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0, symbol=" %"))
     axis = f"client's {headline.metric.replace('_', ' ')}"
-    figure.supxlabel(f"{axis} ({GENERATED_DATA.lower()})" if generated else axis, fontsize=9 if generated else 10)
-    figure.supylabel("share of clients", fontsize=10)
-    figure.suptitle(textwrap.fill(title, round(10.5 * width)), fontsize=12, fontweight="bold", parse_math=False)
+    figure.supxlabel(f"{axis} ({GENERATED_DATA.lower()})" if generated else axis)
+    figure.supylabel("share of clients")
+    figure.suptitle(textwrap.fill(title, round(10.5 * width)), parse_math=False)
     return figure
 
 
@@ -318,3 +308,8 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
 
 def _warn(console: Console, text: str) -> None:
     console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    for suffix in (".png", ".pdf"):
+        write(figure, path.with_suffix(suffix))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rayfl.runs.figures.style import PAGE_INCHES, RC, line_style
+from rayfl.runs.figures.style import PAGE_INCHES, drawing, line_style, write
 from rayfl.studies.scale.measure import Cost
 from rayfl.studies.scale.processes import ROLES
 from rayfl.studies.scale.study import Point, of_axis
@@ -14,19 +14,16 @@ from rayfl.studies.scale.study import Point, of_axis
 
 def draw(found: Sequence[Point], path: Path) -> None:
     """Draws four panels into a file, whose ending gives its format."""
-    import matplotlib
+    from matplotlib.figure import Figure  # slow to load, and a study that fails draws nothing
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with pyplot.rc_context(dict[Any, Any](RC)):
-        figure, panels = pyplot.subplots(2, 2, figsize=(PAGE_INCHES, 4.6), layout="constrained")
+    with drawing():
+        figure = Figure(figsize=(PAGE_INCHES, 4.6), layout="constrained")
+        panels = figure.subplots(2, 2)
         _time(panels[0, 0], of_axis(found, "cohort"))
         _efficiency(panels[0, 1], of_axis(found, "hosts"))
         _memory(panels[1, 0], {name: of_axis(found, name) for name in ("clients", "data")})
         _bytes(panels[1, 1], of_axis(found, "params"))
-        figure.savefig(path)
-        pyplot.close(figure)
+        write(figure, path)
 
 
 def _time(axes: Any, pairs: Sequence[tuple[float, Cost]]) -> None:

@@ -18,10 +18,10 @@ from rich.console import Console
 
 from rayfl.engine.plan.headline import Headline, Unit, unit_of
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures.style import write
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.execution import GridResult
 from rayfl.studies.grid.pictures import client_scores, draw, draw_histogram, panels
-from rayfl.studies.grid.pictures import save as write
 from rayfl.studies.grid.results import FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid
 from rayfl.studies.grid.table import GridTable
@@ -231,13 +231,14 @@ def test_tables_and_clients_are_drawn_and_say_that_data_was_generated(
 ) -> None:
     figures = []
 
-    def save(figure: Figure, path: Path) -> None:
+    def remember(figure: Figure, path: Path) -> None:
         figures.append(figure)
         write(figure, path)
 
-    monkeypatch.setattr("rayfl.studies.grid.pictures.save", save)
+    monkeypatch.setattr("rayfl.studies.grid.pictures.write", remember)
     assert drawn(tmp_path, source) == ""
-    _tables, clients = figures
+    _, _, clients, again = figures  # each as PNG and as PDF
+    assert clients is again
     assert ("generated" in clients.get_supxlabel()) == (source == "generated")
     for name in ("table", "clients"):
         with Image.open(tmp_path / f"{name}.png") as picture:

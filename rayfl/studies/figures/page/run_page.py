@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from rayfl import __version__
 from rayfl.console import TextTable
+from rayfl.errors import DataError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.quantities import quantity_of
@@ -26,6 +27,7 @@ from rayfl.studies.figures.page.sections import (
     environment_section,
     histogram,
     privacy_section,
+    run_curves,
     shown,
     split_texts,
     statistics_over_clients,
@@ -105,16 +107,10 @@ def _results(run: RecordedRun | None) -> PageSection:
 def _curves(run: RecordedRun | None) -> list[PageSection]:
     if run is None:
         return []
-    names = [run.headline.reported, "test_loss", "train_loss"]
-    drawn = [name for name in dict.fromkeys(names) if name in run.columns and np.isfinite(run.values(name)).any()]
-    if not drawn:
+    try:
+        return [PageSection("Learning curves", pictures=[run_curves(run, "Metrics and losses by round")])]
+    except DataError:
         return [PageSection("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
-    words = ", ".join(quantity_of([run], name).words for name in drawn)
-    return [
-        PageSection(
-            "Learning curves", pictures=[curves(_alone(run), drawn, f"{words[:1].upper()}{words[1:]} by round")]
-        )
-    ]
 
 
 def _alone(run: RecordedRun) -> Recorded:

@@ -6,14 +6,12 @@ file.
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
-import matplotlib.style
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -22,10 +20,11 @@ from rayfl.console import TextTable
 from rayfl.errors import ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.curves import curves_of
 from rayfl.runs.figures.quantities import Quantity, X, quantity_of
-from rayfl.runs.figures.style import COLUMN_INCHES, RC, line_style
+from rayfl.runs.figures.recorded_run import OVER_CLIENTS, RecordedRun
+from rayfl.runs.figures.style import COLUMN_INCHES, drawing, line_style
 from rayfl.runs.folder import PRIVACY_FILE
-from rayfl.runs.pictures import DRAWING
 from rayfl.studies.figures.groups import Recorded
 from rayfl.studies.figures.plot import figure_of
 from rayfl.studies.statistics import summary
@@ -95,8 +94,14 @@ REM_PER_INCH = 8
 
 def curves(recorded: Recorded, names: Sequence[str], caption: str, x: X = "rounds") -> Picture:
     """Learning curves, as `rayfl.plot` draws them."""
-    with DRAWING, matplotlib.style.context(["default", RC]):
+    with drawing():
         return _picture(figure_of(recorded, names, x), caption)
+
+
+def run_curves(run: RecordedRun, caption: str) -> Picture:
+    """The learning curves of a run, as its curves.png shows them."""
+    with drawing():
+        return _picture(curves_of(run), caption)
 
 
 def histogram(values: np.ndarray, label: str, caption: str) -> Picture:
@@ -107,7 +112,7 @@ def histogram(values: np.ndarray, label: str, caption: str) -> Picture:
 
 def bars(edges: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray, label: str, caption: str) -> Picture:
     """A histogram that has been counted: the edges of its bins, one more than counts of clients."""
-    with DRAWING, matplotlib.style.context(["default", RC]):
+    with drawing():
         figure = Figure(figsize=(COLUMN_INCHES, 1.9), layout="constrained")
         axes = figure.subplots()
         axes.stairs(np.asarray(counts), np.asarray(edges), fill=True, color=line_style(0).colour, alpha=0.85)
@@ -123,9 +128,6 @@ def _picture(figure: Figure, caption: str) -> Picture:
     source = f"data:image/svg+xml;base64,{b64encode(file.getvalue()).decode()}"
     return Picture(caption, source, round(REM_PER_INCH * figure.get_figwidth(), 1))
 
-
-OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+|clients)$")
-"""Columns of metrics.jsonl with statistics over clients."""
 
 MOST_ACROSS = 5
 """Columns of a table that fit a page."""
