@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 
@@ -71,5 +72,5 @@ def draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: in
 
 def _head(legend: Legend, heading: str) -> None:
     if heading:
-        legend.set_title(heading, {"size": matplotlib.rcParams["figure.titlesize"], "weight": "bold"})
+        legend.set_title(heading, FontProperties(size=matplotlib.rcParams["figure.titlesize"], weight="bold"))
         legend.get_title().set_parse_math(False)
