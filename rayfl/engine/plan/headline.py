@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rayfl.config.execution import NUMBER_OF_CLIENTS, ClientStatistic, Evaluation
+from rayfl.config.execution import NUMBER_OF_CLIENTS, Evaluation
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
@@ -28,6 +28,7 @@ class Headline:
         is_share: Whether values lie between 0 and 1 and are shown in percent.
         on: The set of samples on which the best round is chosen.
         phases: Names of the phases whose rounds it can compare; empty if it can compare the rounds of all phases.
+        shares: Labels of all metrics of those phases that lie between 0 and 1 and are shown in percent.
     """
 
     metric: str = "accuracy"
@@ -35,11 +36,12 @@ class Headline:
     is_share: bool = True
     on: str = "test"
     phases: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ("accuracy",)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Headline:
         """Restores a headline from the result of `dataclasses.asdict`, also after a JSON round trip."""
-        return cls(**{**record, "phases": tuple(record.get("phases", ()))})
+        return cls(**{**record, **{name: tuple(record[name]) for name in ("phases", "shares") if name in record}})
 
     def ranks(self, phase: str) -> bool:
         """Whether it ranks the rounds of a phase."""
@@ -77,11 +79,8 @@ class Headline:
             return self.text(value)
         if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
             return f"{value:,.0f}"
-        for ending in ("", *(f"_{name}" for name in get_args(ClientStatistic))):
-            if column.endswith(f"_{self.metric}{ending}"):
-                squared = self.is_share and "variance" in ending
-                return f"{10_000 * value:.2f} %²" if squared else self.text(value)
-        return f"{value:.4g}"
+        factor, symbol = unit_of(column, self)
+        return f"{factor * value:.2f} {symbol}" if symbol.startswith("%") else f"{value:.4g}"
 
     def best(self, values: Sequence[float | None]) -> int:
         """Index of the first best value; undefined and non-finite values only count if there are no others."""
@@ -109,14 +108,14 @@ class Unit(NamedTuple):
 def unit_of(column: str, headline: Headline) -> Unit:
     """Returns the unit in which a column of the records is shown.
 
-    Columns of accuracies, and of a headline metric that is a share, are in percent, and variances of them
-    (`client_test_accuracy_variance`) in percent squared. Bytes are in megabytes. All others are shown unchanged.
+    Columns of metrics that are shares are in percent, and variances of them (`client_test_accuracy_variance`) in
+    percent squared. Bytes are in megabytes. All others are shown unchanged.
     """
     if re.fullmatch("bytes(_down|_up)?", column):
         return Unit(1e-6, "MB")
     if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
         return Unit(1, "")
-    shares = ["accuracy", *([headline.metric] if headline.is_share else [])]
+    shares = [*headline.shares, *([headline.metric] if headline.is_share else [])]
     if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
         return Unit(1, "")
     return Unit(1e4, "%²") if "_variance" in column else Unit(100, "%")
@@ -167,8 +166,9 @@ def headline_of(
     from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
 
     label = headline_label(evaluation)
+    shares = tuple(name for name, metric in metrics.items() if metric.is_share)
     if label == "loss":
-        return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases)
+        return Headline("loss", higher_is_better=False, is_share=False, on=on, phases=phases, shares=shares)
     metric = metrics[label]
     if metric.higher_is_better is None:
         name = next(named.name for named in evaluation.metrics if metric_label(named) == label)
@@ -176,4 +176,4 @@ def headline_of(
             f"{where}: '{label}' ranks the rounds, but does not say whether higher is better; write {{ name = "
             f'"{name}", higher_is_better = true }}, or false, or choose another headline'
         )
-    return Headline(label, metric.higher_is_better, metric.is_share, on, phases)
+    return Headline(label, metric.higher_is_better, metric.is_share, on, phases, shares)

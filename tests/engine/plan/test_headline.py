@@ -1,6 +1,12 @@
+import json
+from dataclasses import asdict
+
 import pytest
 
-from rayfl.engine.plan.headline import Headline, unit_of, words_of
+from rayfl.config.execution import Evaluation
+from rayfl.engine.plan.headline import Headline, headline_of, unit_of, words_of
+from rayfl.tasks.metrics.construction import build_metrics
+from rayfl.tasks.supervised import Classification
 
 
 @pytest.mark.parametrize(
@@ -36,3 +42,13 @@ def test_accuracies_and_a_headline_that_is_a_share_are_in_percent(
     unit = unit_of(column, Headline(metric, higher_is_better=is_share, is_share=is_share))
     assert unit.symbol == symbol
     assert unit.factor == {"": 1, "%": 100, "%²": 1e4, "MB": 1e-6}[symbol]
+
+
+def test_every_metric_that_is_a_share_is_in_percent_whatever_ranks_the_rounds() -> None:
+    evaluation = Evaluation.model_validate({"metrics": ["macro_f1", "accuracy"], "headline": "loss"})
+    headline = headline_of(evaluation, build_metrics(evaluation.metrics, Classification(), 10, "evaluation.metrics"))
+    assert headline.shares == ("macro_f1", "accuracy")
+    assert headline.column_text("test_macro_f1", 0.7026) == "70.26 %"
+    assert headline.column_text("client_test_macro_f1_variance", 0.002) == "20.00 %²"
+    assert headline.column_text("test_loss", 0.7026) == "0.7026"
+    assert Headline.from_record(json.loads(json.dumps(asdict(headline)))) == headline
