@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ REPORTING = """\
 examples:
   {prog} runs/femnist_cyclic-20260101-120000
   {prog} runs/cyclicfl_table_2 --out table_2.html
+  {prog} runs/femnist_cyclic-20260101-120000 --follow
 """
 
 
@@ -137,6 +139,9 @@ def _parser_of_report(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the file to write (default: report.html in the folder)"
     )
+    parser.add_argument(
+        "--follow", action="store_true", help="while a run is under way, write the page again every few seconds"
+    )
     parser.set_defaults(execute=_report)
     return parser
 
@@ -222,7 +227,16 @@ def _plot(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> int:
     from rayfl.studies.figures.page.report import write_report  # loads matplotlib
+    from rayfl.studies.figures.page.sections import RENEWED_S
+    from rayfl.studies.figures.recorded_grid import is_grid
 
-    out = write_report(options.folder, options.out)
-    print(f"report  {out}")
+    if options.follow and is_grid(options.folder):
+        raise ScenarioError(f"follow: '{options.folder}' is a grid; follow one of its runs")
+    written = write_report(options.folder, options.out)
+    print(f"report  {written.path}", flush=True)
+    if options.follow and written.under_way:
+        print(f"it is written again every {RENEWED_S} s until the run has ended; Ctrl-C ends this command alone")
+    while options.follow and written.under_way:
+        time.sleep(RENEWED_S)
+        written = write_report(options.folder, options.out)
     return 0

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -71,14 +72,14 @@ class Elements(HTMLParser):
         self._open = ""
 
     def handle_data(self, data: str) -> None:
-        if self._open in ("td", "th"):
+        if self._open in ("td", "th", "a") and self.rows:
             self.rows[-1][-1] += data
         if self._open == "h2":
             self.headings[-1] += data
 
 
 def page_of(folder: Path) -> tuple[str, Elements]:
-    html = write_report(folder).read_text(encoding="utf-8")
+    html = write_report(folder).path.read_text(encoding="utf-8")
     return html, Elements(html)
 
 
@@ -167,11 +168,13 @@ def test_texts_of_users_are_escaped(run: Path, grid: Path) -> None:
     assert any("the loss of <client> 3 is nan" in row for row in page.rows)
 
 
-def test_a_page_refers_to_nothing_outside_itself(run: Path, grid: Path, rendered: None) -> None:
+def test_a_page_needs_nothing_outside_itself_and_leads_to_runs_alone(run: Path, grid: Path, rendered: None) -> None:
     for folder in (run, grid):
         html, page = page_of(folder)
         assert page.addresses
-        assert [address for address in page.addresses if not address.startswith(("data:", "#"))] == []
+        outside = [unquote(address) for address in page.addresses if not address.startswith(("data:", "#"))]
+        assert all((folder / address).resolve().is_relative_to(folder) for address in outside)
+        assert len(outside) == (0 if folder == run else 2)
         assert not re.search(r"url\(|@import", html)
         assert not {"script", "iframe", "object", "embed", "base"} & set(page.tags)
 
@@ -202,6 +205,54 @@ def test_more_lines_than_a_figure_holds_are_no_reason_to_advise_on_options(tmp_p
     html, _ = page_of(with_tasks(tmp_path / "grid", {f"row {number}": [[0.1]] for number in range(MOST_LINES + 1)}))
     said = f"{MOST_LINES + 1} lines cannot be told apart in one figure, {MOST_LINES} can. Draw a selection with"
     assert f"Not drawn: {said} rayfl plot." in html
+
+
+@pytest.fixture
+def under_way(run: Path) -> Path:
+    """The run in round 8 of 12, of which the first four were another phase and took a second each."""
+    rows = [
+        {"phase": "cyclic", "round": 4, "round_in_phase": 4, "test_accuracy": 0.1, "seconds": 4.0},
+        {"phase": "federated", "round": 6, "round_in_phase": 2, "test_accuracy": 0.2, "seconds": 24.0},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status = {"status": "running", "reason": None, "rounds": 12, "committed_rounds": 8, "phase": "federated"}
+    (run / "status.json").write_text(json.dumps(status))
+    return run
+
+
+def test_the_page_of_a_run_under_way_renews_itself_and_says_round_and_time_left(under_way: Path) -> None:
+    html, _ = page_of(under_way)
+    assert '<meta http-equiv="refresh" content="5">' in html
+    assert "running</span>: round 8 of 12, phase federated; about 40 s left" in html  # 4 rounds of 10 s
+
+
+def test_a_run_is_followed_until_it_has_ended(
+    under_way: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slept = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 2:
+            (under_way / "status.json").write_text('{"status": "finished"}')
+
+    monkeypatch.setattr("rayfl.cli.figures.time.sleep", sleep)
+    assert main(["report", str(under_way), "--follow"]) == 0
+    assert slept == [5, 5]
+    html = (under_way / "report.html").read_text()
+    assert 'http-equiv="refresh"' not in html
+    assert "finished</span>" in html
+    assert "written again every 5 s" in capsys.readouterr().out
+
+
+def test_the_page_of_a_grid_links_the_pages_and_folders_of_its_runs(grid: Path, tmp_path: Path) -> None:
+    first, second = (f"FedAvg/{folder_name('4 clients')}/seed_{seed}" for seed in (0, 1))
+    write_report(grid / first)
+    _, page = page_of(grid)
+    links = [unquote(address) for address in page.addresses if not address.startswith(("data:", "#"))]
+    assert links == [f"{first}/report.html", second]
+    html = write_report(grid, tmp_path / "page.html").path.read_text()
+    assert f'href="{quote(f"grid/{second}")}"' in html
 
 
 @pytest.mark.parametrize("missing", ["maximum", "edges", "infinite"])
@@ -313,7 +364,7 @@ def test_the_command_writes_the_file_and_names_folders_that_are_neither(
     out = tmp_path / "page.html"
     assert main(["report", str(run), "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"report  {out}\n"
-    assert out.read_bytes() == write_report(run).read_bytes()
+    assert out.read_bytes() == write_report(run).path.read_bytes()
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty")]) == 1
     said = f"error: '{tmp_path / 'empty'}' holds neither a run nor a grid; name a folder below runs/\n"
@@ -329,7 +380,7 @@ def test_the_command_writes_the_file_and_names_folders_that_are_neither(
 def test_a_browser_shows_headings_and_figures(
     name: str, tmp_path: Path, rendered: None, request: pytest.FixtureRequest
 ) -> None:
-    page = write_report(request.getfixturevalue(name))
+    page = write_report(request.getfixturevalue(name)).path
     assert CHROMIUM is not None
     options = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     options += " --disable-component-update --disable-sync --dump-dom"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from rayfl import __version__
 from rayfl.console import TextTable
@@ -17,6 +19,8 @@ from rayfl.runs.figures.recorded_run import DataNote
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.studies.figures.groups import Recorded, read
 from rayfl.studies.figures.page.sections import (
+    REPORT_FILE,
+    Link,
     Page,
     PageSection,
     curves,
@@ -35,8 +39,12 @@ LISTED = ("row", "column", "seed", "task", "status", "best", "last", "rounds", "
 """Columns of the list of runs."""
 
 
-def grid_page(folder: Path) -> Page:
+def grid_page(folder: Path, beside: Path) -> Page:
     """Reads a grid's folder.
+
+    Args:
+        folder: The grid's folder.
+        beside: The folder that the page will be in; its links begin there.
 
     Raises:
         DataError, ResourceError: Records are damaged.
@@ -50,7 +58,7 @@ def grid_page(folder: Path) -> Page:
     sections = [_results(archive), _curves(recorded), _split(recorded), _fairness(recorded), _privacy(recorded, folder)]
     seeds = [row["seed"] for row in runs] or [run.seed for run in (recorded.runs if recorded else [])]
     sections.append(environment_section([run.environment for run in recorded.runs] if recorded else [], seeds))
-    sections += [_scenario(recorded, folder), _list(states)]
+    sections += [_scenario(recorded, folder), _list(states, beside)]
     notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
     notes = notes or (recorded.data if recorded else [])
     data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
@@ -58,15 +66,18 @@ def grid_page(folder: Path) -> Page:
 
 
 def _states(archive: GridArchive) -> list[Mapping[str, Any]]:
-    """Every run that the table lists, and those whose folders say that they are under way or were interrupted."""
-    states: list[Mapping[str, Any]] = list(archive.table)
+    """Every run that the table lists, and those whose folders say that they are under way or were interrupted.
+
+    The folder of a run, where it is kept, is its `folder`.
+    """
+    states: list[Mapping[str, Any]] = [{**row, "folder": archive.run_of(row).path} for row in archive.table]
     for run in archive.runs:
         run.check_format()
         status = run.status or {"status": "without status"}
         if archive.table and status["status"] in ("finished", "failed"):
             continue  # the table lists it
         place = str(run.path.relative_to(archive.path))
-        states.append({"row": place, "status": status["status"], "reason": status.get("reason")})
+        states.append({"row": place, "status": status["status"], "reason": status.get("reason"), "folder": run.path})
     return states
 
 
@@ -171,10 +182,19 @@ def _within(path: Path, folder: Path) -> str:
     return path.relative_to(folder).as_posix()
 
 
-def _list(states: Sequence[Mapping[str, Any]]) -> PageSection:
+def _list(states: Sequence[Mapping[str, Any]], beside: Path) -> PageSection:
     names = [name for name in LISTED if any(state.get(name) is not None for state in states)]
-    rows = [[_cell(name, state.get(name)) for name in names] for state in states]
+    rows = [[_linked(state, beside), *(_cell(name, state.get(name)) for name in names[1:])] for state in states]
     return PageSection("Runs", tables=[TextTable("", names, rows)])
+
+
+def _linked(state: Mapping[str, Any], beside: Path) -> str:
+    """The row of a run, with a link to its page, or to its folder until it has one."""
+    run: Path = state["folder"]
+    if not run.is_dir():
+        return str(state["row"])
+    page = run / REPORT_FILE
+    return Link(str(state["row"]), quote(os.path.relpath(page if page.is_file() else run, beside)))
 
 
 def _cell(name: str, value: object) -> str:

@@ -16,7 +16,7 @@ from rayfl.files import atomic_write
 from rayfl.runs.archive import RunArchive
 from rayfl.studies.figures.page.grid_page import grid_page
 from rayfl.studies.figures.page.run_page import run_page
-from rayfl.studies.figures.page.sections import Page
+from rayfl.studies.figures.page.sections import REPORT_FILE, Page
 from rayfl.studies.figures.recorded_grid import is_grid
 
 PROSE = 48
@@ -57,11 +57,20 @@ def layout(table: TextTable) -> Layout:
     return Layout(" ".join(classes), ["prose" if width > PROSE else "" for width in widths])
 
 
-REPORT_FILE = "report.html"
+class Written(NamedTuple):
+    """A page on the disk.
+
+    Attributes:
+        path: The file.
+        under_way: Whether it is of a run that has not ended.
+    """
+
+    path: Path
+    under_way: bool
 
 
-def write_report(folder: Path, out: Path | None = None) -> Path:
-    """Writes the page of a run, finished or not, or of a grid, and returns its path.
+def write_report(folder: Path, out: Path | None = None) -> Written:
+    """Writes the page of a run, finished or not, or of a grid; a browser renews the page of what is under way.
 
     Args:
         folder: The folder of the run or grid.
@@ -71,20 +80,20 @@ def write_report(folder: Path, out: Path | None = None) -> Path:
         DataError: The folder holds neither a run nor a grid.
         ResourceError: Records are damaged, or the file cannot be written.
     """
+    path = out or folder / REPORT_FILE
     if RunArchive(folder).has_begun:
         page = run_page(folder)
     elif is_grid(folder):
-        page = grid_page(folder)
+        page = grid_page(folder, path.parent)
     else:
         what = "holds neither a run nor a grid" if folder.is_dir() else "does not exist"
         raise DataError(f"'{folder}' {what}; name a folder below runs/")
-    path = out or folder / REPORT_FILE
     try:
         with atomic_write(path) as temporary:
             temporary.write_text(html_of(page), encoding="utf-8")
     except OSError as error:
         raise ResourceError(f"out: '{path}' cannot be written ({error.strerror or error})") from error
-    return path
+    return Written(path, page.renewed_s > 0)
 
 
 def html_of(page: Page) -> str:

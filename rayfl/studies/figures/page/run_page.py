@@ -17,9 +17,10 @@ from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.quantities import quantity_of
 from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_so_far
 from rayfl.runs.folder import CLIENTS_FILE, ENVIRONMENT_FILE, SCENARIO_FILE
-from rayfl.runs.status import STATUS
+from rayfl.runs.status import STATUS, UNDER_WAY
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.page.sections import (
+    RENEWED_S,
     Page,
     PageSection,
     Picture,
@@ -61,7 +62,22 @@ def run_page(folder: Path) -> Page:
     )
     title = str(scenario.get("title") or scenario.get("name", folder.name))
     with reading(folder / STATUS, "as the status of a run"):
-        return Page(title, status["status"], _reason(status), note.text, sections, __version__)
+        under_way = status["status"] in UNDER_WAY
+        reason = _progress(status, run) if under_way else _reason(status)
+        return Page(title, status["status"], reason, note.text, sections, __version__, RENEWED_S if under_way else 0)
+
+
+def _progress(status: Mapping[str, Any], run: RecordedRun | None) -> str:
+    """Round and time left, by the pace since the first round of the current phase."""
+    done, rounds = status["committed_rounds"], status["rounds"]
+    place = f"round {done} of {rounds}" + (f", phase {status['phase']}" if status["phase"] else "")
+    if run is None or "seconds" not in run.columns:
+        return status["reason"] or place
+    spent, of_phase = run.columns["seconds"], np.asarray(run.phase_names) == run.phase_names[-1]
+    before = np.flatnonzero(~of_phase)[-1:]  # the last evaluation of the phase before
+    first_round, first_s = (run.rounds[before[0]], spent[before[0]]) if len(before) else (0, 0.0)
+    left = (rounds - done) * (spent[-1] - first_s) / (run.rounds[-1] - first_round)
+    return f"{place}; about {duration(float(left))} left"
 
 
 def _reason(status: Mapping[str, Any]) -> str:

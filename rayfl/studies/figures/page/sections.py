@@ -45,6 +45,17 @@ class Picture:
     width: float
 
 
+class Link(str):
+    """The text of a cell that leads to another file, by its path from the page."""
+
+    def __new__(cls, text: str, href: str) -> Link:
+        link = super().__new__(cls, text)
+        link.href = href
+        return link
+
+    href: str
+
+
 @dataclass(frozen=True)
 class PageSection:
     """A headed part of the page.
@@ -77,6 +88,7 @@ class Page:
         data: One line on the data.
         sections: In order.
         version: Of rayfl, which made the page.
+        renewed_s: Seconds after which a browser opens the page again; 0 for never.
     """
 
     title: str
@@ -85,7 +97,13 @@ class Page:
     data: str
     sections: Sequence[PageSection] = field(default_factory=tuple)
     version: str = ""
+    renewed_s: int = 0
 
+
+REPORT_FILE = "report.html"
+
+RENEWED_S = 5
+"""Seconds between two pages of what is under way."""
 
 BINS = 20
 REM_PER_INCH = 8
