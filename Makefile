@@ -13,7 +13,7 @@ TESTS ?= tests
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-all durations release-check docs lint bench constraints clean
+.PHONY: help setup run test test-all durations release-check docs figures lint bench constraints clean
 
 help: ## List the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 19
@@ -40,6 +40,9 @@ release-check: $(VENV)/.test-all $(VENV)/.docs ## What CI leaves out: all tests,
 docs: $(VENV)/.docs ## Build the documentation in build/docs; NOTEBOOKS=off leaves out running its notebooks
 	$(BIN)/sphinx-build -W --keep-going --jobs 2 --quiet $(if $(NOTEBOOKS),-D nb_execution_mode=$(NOTEBOOKS)) docs build/docs
 	@echo "open build/docs/index.html"
+
+figures: $(VENV)/.test-all ## Draw the figures of the documentation again, from the records that are kept
+	$(BIN)/python -m tools.draw_figures
 
 lint: $(VENV)/.lint ## Check style, format and types
 	$(BIN)/ruff check .

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-COLOURS = ("#2166ac", "#b35806", "#1b7837", "#762a83", "#c51b7d", "#4d4d4d")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+from rayfl.runs.figures.style import SCREEN, drawing, line_style, write
+
 DASHES = ((12, 3), (1, 2), (6, 2, 1, 2), (4, 4), (6, 2, 1, 2, 1, 2), (2, 6))
 
 Accuracies = dict[str, dict[float | None, list[float]]]
@@ -67,17 +67,24 @@ def _mean_and_deviation(values: Sequence[float]) -> str:
 
 def draw(accuracies: Accuracies, path: Path) -> None:
     """Draws a curve with standard deviations for each arm with epsilons, and a horizontal line for each other arm."""
-    figure = Figure(figsize=(8, 4.6), dpi=120, layout="constrained")
+    with drawing(SCREEN):
+        write(_figure(accuracies), path)
+
+
+def _figure(accuracies: Accuracies) -> Figure:
+    figure = Figure(figsize=(8, 4.6), layout="constrained")
     axes = figure.subplots()
     curves = [arm for arm, values in accuracies.items() if set(values) != {None}]
-    for arm, colour, marker in zip(curves, COLOURS * 2, MARKERS * 2, strict=False):
+    for place, arm in enumerate(curves):
+        look = line_style(place)
         points = sorted((epsilon, values) for epsilon, values in accuracies[arm].items() if epsilon is not None)
         axes.errorbar(
             [epsilon for epsilon, _ in points],
             [statistics.mean(values) for _, values in points],
             yerr=[statistics.stdev(values) if len(values) > 1 else 0.0 for _, values in points],
-            color=colour,
-            marker=marker,
+            color=look.colour,
+            marker=look.marker,
+            linestyle=look.dash,
             markersize=5,
             capsize=3,
             linewidth=1.4,
@@ -93,14 +100,12 @@ def draw(accuracies: Accuracies, path: Path) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("ε of the whole run")
     axes.set_ylabel("test accuracy after the last round, %")
-    axes.grid(axis="y", alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
     handles, labels = axes.get_legend_handles_labels()
     entries = sorted(zip(handles, labels, strict=True), key=lambda entry: entry[1] in levels)
     axes.legend(
         *zip(*entries, strict=True), loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False, handlelength=4
     )
-    figure.savefig(path)
+    return figure
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

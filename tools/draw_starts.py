@@ -14,6 +14,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from rayfl.runs.figures.style import SCREEN, drawing, write
 from tools.compare_starts import Estimate, compared, read
 
 FIGURES = {
@@ -60,6 +61,11 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[int, Estimate]]], reference: 
         reference: Name of the reference row.
         path: Path of the picture.
     """
+    with drawing(SCREEN):
+        write(_figure(panels, reference), path)
+
+
+def _figure(panels: Mapping[str, Mapping[str, Mapping[int, Estimate]]], reference: str) -> Figure:
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel))
     figure = Figure(figsize=(3.4 + 3.2 * len(panels), 1.2 + 0.34 * len(names)), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
@@ -69,7 +75,7 @@ def draw(panels: Mapping[str, Mapping[str, Mapping[int, Estimate]]], reference: 
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.4, -0.6)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(ROUNDS), frameon=False)
-    figure.savefig(path, dpi=150)
+    return figure
 
 
 def _panel(axes: Axes, panel: Mapping[str, Mapping[int, Estimate]], names: Sequence[str]) -> None:
@@ -82,8 +88,7 @@ def _panel(axes: Axes, panel: Mapping[str, Mapping[int, Estimate]], names: Seque
             fmt="o", markersize=3.5, linewidth=1.2, color=COLOURS[place % len(COLOURS)], label=f"round {round}",
         )  # fmt: skip
     axes.axvline(0, color="grey", linewidth=0.8)
-    axes.grid(axis="x", linewidth=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(visible=False, axis="y")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

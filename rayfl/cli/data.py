@@ -15,6 +15,7 @@ from rich.text import Text
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_scenario, command_parser
 from rayfl.cli.prepared_data import prepare_main, verify_main
+from rayfl.runs.figures.recorded_run import DataNote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -105,10 +106,11 @@ def _execute(options: argparse.Namespace) -> int:
     title, images = scenario.title or scenario.name, store.train.x
     pictures = [picture]
     try:
-        draw_split(facts, f"{title}\n{_partition(scenario.data)}", store.provenance, picture)
+        data = DataNote(scenario.data.name, store.provenance.source)
+        draw_split(facts, f"{title}\n{_partition(scenario.data)}", data, picture)
         if isinstance(images, Rendered):
             pictures.append(picture.with_name(f"{picture.stem}-images.png"))
-            draw_sheet(images, title, store.provenance, scenario.data_seed, pictures[-1])
+            draw_sheet(images, title, data, scenario.data_seed, pictures[-1])
     except OSError as error:
         raise ResourceError(f"--out: cannot write {picture} ({error.strerror or error})") from error
     for path in pictures:

@@ -14,24 +14,24 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from rayfl.data.dataset import Provenance
 from rayfl.data.fractals.images import FractalImages
 from rayfl.data.inputs import Rendered
 from rayfl.data.split_facts import SplitFacts
-from rayfl.runs.figures.style import COLOURS, SCREEN, caption_provenance, drawing, write
+from rayfl.runs.figures.recorded_run import DataNote
+from rayfl.runs.figures.style import COLOURS, SCREEN, caption_data, drawing, write
 from rayfl.streams import stream
 
 PAIRS, CODES, IN_A_ROW = 24, 36, 12
 """At most this many pairs and codes are drawn; images per row."""
 
 
-def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, path: Path) -> None:
+def draw_sheet(images: Rendered, title: str, data: DataNote, seed: int, path: Path) -> None:
     """Writes a PNG of rendered images as training sees them before any augmentation.
 
     Args:
         images: Training images. Draws the views of the first ones and, for fractals, the first codes.
         title: Title above the picture; its line breaks are kept.
-        provenance: The data, described in a line below the picture.
+        data: Named in a line below the picture.
         seed: Seed of the data; the same seed gives the same picture.
         path: The file to write.
     """
@@ -51,7 +51,7 @@ def draw_sheet(images: Rendered, title: str, provenance: Provenance, seed: int, 
             _draw_grid(axes, name, drawn)
         lines = [textwrap.fill(line, 76) for line in title.splitlines()]
         figure.suptitle("\n".join(lines), parse_math=False)
-        caption_provenance(figure, provenance)
+        caption_data(figure, data)
         write(figure, path)
 
 
@@ -77,21 +77,21 @@ MOST_COLUMNS = 200
 """Of more clients, this many are drawn, evenly spread over their numbers."""
 
 
-def draw_split(facts: SplitFacts, title: str, provenance: Provenance, path: Path) -> None:
+def draw_split(facts: SplitFacts, title: str, data: DataNote, path: Path) -> None:
     """Writes a PNG of the samples of every client and, if there are any, its classes.
 
     Args:
         facts: The split in numbers.
         title: Title above the picture; its line breaks are kept.
-        provenance: The data, described in a line below the picture.
+        data: Named in a line below the picture.
         path: The file to write.
     """
     with drawing(SCREEN):
-        figure = _figure(facts, title, provenance)
+        figure = _figure(facts, title, data)
         write(figure, path)
 
 
-def _figure(facts: SplitFacts, title: str, provenance: Provenance) -> Figure:
+def _figure(facts: SplitFacts, title: str, data: DataNote) -> Figure:
     with_classes = facts.distances is not None
     figure = Figure(figsize=(9, 8.4 if with_classes else 4.2), layout="constrained")
     clients = np.unique(np.linspace(0, len(facts.sizes) - 1, min(len(facts.sizes), MOST_COLUMNS)).round().astype(int))
@@ -109,7 +109,7 @@ def _figure(facts: SplitFacts, title: str, provenance: Provenance) -> Figure:
     _draw_sizes(sizes, facts, clients)
     lines = [textwrap.fill(line, 76) for line in title.splitlines()]
     figure.suptitle("\n".join(lines), parse_math=False)
-    caption_provenance(figure, provenance)
+    caption_data(figure, data)
     return figure
 
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from rayfl.data.dataset import Provenance
-from rayfl.data.sources.stand_in import STAND_IN
 from rayfl.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from rayfl.runs.figures.recorded_run import DataNote
 
 Width = Literal["column", "page"]
 COLUMN_INCHES, PAGE_INCHES = 3.4, 7.0
@@ -64,7 +64,7 @@ RC: dict[str, Any] = {
     "legend.borderaxespad": 0.2,
     "figure.constrained_layout.w_pad": 0.05,
     "figure.constrained_layout.h_pad": 0.03,
-    "savefig.dpi": 200,
+    "savefig.dpi": 300,
     "pdf.fonttype": 42,
     "svg.hashsalt": "rayfl",
 }
@@ -93,7 +93,8 @@ def drawing(scale: float = 1.0) -> Iterator[None]:
     """
     import matplotlib.style  # slow to load, and tables need the rest of this module alone
 
-    sized = {name: scale * value for name, value in RC.items() if name.endswith(("size", "width")) and scale != 1}
+    sized = {name: scale * value for name, value in RC.items() if name.endswith(("size", "width"))}
+    sized["savefig.dpi"] = RC["savefig.dpi"] / scale**2
     with _LOCK, matplotlib.style.context(["default", RC | sized]):
         yield
 
@@ -130,17 +131,6 @@ def balanced(text: str, most: int) -> list[str]:
     return next((text_lines for width in widths if len(text_lines := wrapped(width)) == lines), wrapped(most))
 
 
-CHARACTERS_PER_INCH = 16
-"""Characters of a caption (7.5 points) that fit into an inch of a picture's width."""
-
-
-def caption_provenance(figure: Figure, provenance: Provenance) -> None:
-    """Writes one small line on the data below a picture, which also says whether it was generated.
-
-    A description that does not fit is shortened; environment.json has it in full.
-    """
-    stands_in = provenance.description.startswith(STAND_IN)
-    source = "" if stands_in else "Generated data: " if provenance.source == "generated" else "Data: "
-    width = int(figure.get_figwidth() * CHARACTERS_PER_INCH)
-    caption = textwrap.shorten(source + provenance.description, width, placeholder=" …")
-    figure.supxlabel(caption, fontsize=7.5, color=GREY, parse_math=False)
+def caption_data(figure: Figure, data: DataNote) -> None:
+    """Names the data in small print below a figure, and whether it was generated."""
+    figure.supxlabel(f"Data: {data.text}", fontsize=7.5, color=GREY, parse_math=False)

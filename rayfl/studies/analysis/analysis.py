@@ -17,7 +17,7 @@ from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
-from rayfl.runs.figures.style import COLOURS, caption_provenance, write
+from rayfl.runs.figures.style import COLOURS, caption_data, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -30,7 +30,7 @@ def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: floa
     figure = Figure(figsize=(width, height), layout="constrained")
     heading = ": ".join([title, *_common_to(runs)])
     figure.suptitle(textwrap.fill(heading, int(8.5 * width)), parse_math=False)
-    caption_provenance(figure, runs[0].provenance)
+    caption_data(figure, runs[0].data)
     return figure
 
 

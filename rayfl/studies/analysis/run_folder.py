@@ -15,6 +15,7 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.recorded_run import DataNote
 from rayfl.runs.folder import ENVIRONMENT_FILE, MODELS, SCENARIO_FILE
 
 
@@ -67,6 +68,11 @@ class RunFolder(RunArchive):
         data = self.environment["data"]
         files = tuple((file["path"], file["sha256"]) for file in data["files"])
         return Provenance(data["source"], data["description"], files, data["digest"])
+
+    @property
+    def data(self) -> DataNote:
+        """The data in a few words."""
+        return DataNote(self.scenario.data.name, self.provenance.source)
 
     @property
     def clients(self) -> int:
