@@ -26,7 +26,7 @@ _DRAWABLE = re.compile(r"\*\*(?:records kept|needs no records)\*\*", re.IGNORECA
 
 def commands(gallery: str) -> dict[str, str]:
     """The command of every figure that can be drawn without repeating a run, by the name of its file."""
-    found = {}
+    found: dict[str, str] = {}
     for entry in _ENTRY.split(gallery)[1:]:
         if _DRAWABLE.search(entry):
             found |= {name: command for command, name in _COMMAND.findall(entry)}

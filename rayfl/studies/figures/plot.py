@@ -123,7 +123,7 @@ def figure_of(
     def line(group: Group, name: str) -> DrawnCurve:
         curves = {run.key: (by_run[id(run)], smoothed(run.values(name), run.phase_names, smooth)) for run in group.runs}
         curve = series(curves, band)
-        ends = [phase_ends(run, by_run[id(run)], x) for run in group.runs] if x != "epsilon" else []
+        ends = [phase_ends(run, by_run[id(run)], x) for run in group.runs]
         shown = tuple((place, text) for place, text in _means_of(ends) if curve.x[0] < place < curve.x[-1])
         return DrawnCurve(group.label, curve, shown)
 

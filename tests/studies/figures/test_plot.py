@@ -80,6 +80,15 @@ def test_a_line_with_two_phases_is_marked_where_they_meet(tmp_path: Path, x: Any
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
 
+def test_the_switch_of_two_private_phases_is_marked_over_epsilon(tmp_path: Path) -> None:
+    columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9], "epsilon": [0.5, 1.0, 2.0, 4.0]}
+    axes = rayfl.plot(write_run(tmp_path / "both", "r", 0, columns, (1, 2, 4, 6), CYCLIC), x="epsilon").axes[0]
+    assert np.asarray(axes.lines[1].get_xdata()).tolist() == [1.0, 1.0]
+    columns["epsilon"] = [None, None, 2.0, 4.0]  # type: ignore[list-item]
+    axes = rayfl.plot(write_run(tmp_path / "one", "r", 0, columns, (1, 2, 4, 6), CYCLIC), x="epsilon").axes[0]
+    assert len(axes.lines) == 1
+
+
 def test_phases_end_where_they_end_on_average_over_seeds(tmp_path: Path) -> None:
     runs = []
     for seed, seconds in enumerate(([1.0, 2.0, 3.0, 4.0], [1.5, 4.0, 5.0, 6.0])):  # the first phase takes 2 s, and 4 s
