@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rayfl.service.handle import Handle as Handle
     from rayfl.service.handle import attach as attach
     from rayfl.service.submission import submit as submit
+    from rayfl.studies.analysis.execution import AnalysisResult as AnalysisResult
+    from rayfl.studies.analysis.execution import analyse as analyse
     from rayfl.studies.figures.comparison import Comparison as Comparison
     from rayfl.studies.figures.comparison import compare as compare
     from rayfl.studies.figures.plot import plot as plot

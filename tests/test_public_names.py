@@ -21,8 +21,8 @@ EXAMPLES = PACKAGE.parent / "examples"
 
 PUBLIC = {
     "rayfl": """
-        Callback ClientError Comparison DataError DivergenceError GridResult Handle RayflError Result RunSoFar Scenario
-        ScenarioError Session __version__ attach compare grid load_scenario plot run submit
+        AnalysisResult Callback ClientError Comparison DataError DivergenceError GridResult Handle RayflError Result
+        RunSoFar Scenario ScenarioError Session __version__ analyse attach compare grid load_scenario plot run submit
     """,
     "rayfl.algorithms": """
         Adagrad Adam Aggregation Algorithm Answer AnswerTransform Answers BiasedTransform CoPreFL CohortSampler

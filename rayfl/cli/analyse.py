@@ -70,26 +70,27 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from rayfl.data.files import data_folder
     from rayfl.remote_folder import local
-    from rayfl.studies.analysis.analysis import ANALYSES, Analysis
-    from rayfl.studies.analysis.execution import AnalysisSettings, run_analysis
-    from rayfl.studies.analysis.run_folder import RunFolder
+    from rayfl.studies.analysis.execution import analyse
 
     for text in options.runs:
         if "://" in text.partition("=")[0]:
             local(text, "RUN", AT_URI)
     option_texts = [text for text in options.runs if "=" in text and not Path(text).exists()]
-    analysis: Analysis = ANALYSES.build({"name": options.name} | dict(map(_option, option_texts)))
-    runs = [RunFolder.read(Path(text)) for text in options.runs if text not in option_texts]
-    if not runs:
-        raise ScenarioError("name the folder of a run")
-    analysis.check_number(len(runs))
-    out = local(options.out or runs[0].path, "--out", AT_URI)
-    launch = AnalysisSettings(
-        options.backend, options.address, options.hosts, data_folder(options.data_dir).absolute(), out
+    keys = dict(map(_option, option_texts))
+    for key in keys.keys() & {"backend", "address", "hosts", "out", "data_dir"}:
+        raise ScenarioError(f"{key}: unknown key of an analysis; the command has --{key.replace('_', '-')}")
+    analyse(
+        options.name,
+        [text for text in options.runs if text not in option_texts],
+        backend=options.backend,
+        address=options.address,
+        hosts=options.hosts,
+        out=local(options.out, "--out", AT_URI) if options.out else None,
+        data_dir=options.data_dir,
+        console=Console(),
+        **keys,
     )
-    run_analysis(analysis, runs, launch, Console())
     return 0
 
 

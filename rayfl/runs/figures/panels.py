@@ -7,7 +7,6 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -16,6 +15,7 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from rayfl.runs.figures.legend import draw_legend
+from rayfl.runs.figures.notebook import NotebookFigure
 from rayfl.runs.figures.phase_marks import ROW_POINTS, arrange, mark_phases
 from rayfl.runs.figures.quantities import Quantity, Series
 from rayfl.runs.figures.style import (
@@ -27,7 +27,6 @@ from rayfl.runs.figures.style import (
     LineStyle,
     Width,
     balanced,
-    drawing,
 )
 
 CAPTION_POINTS = 5.8
@@ -69,16 +68,6 @@ class Panel:
     x: Quantity
     y: Quantity
     lines: tuple[DrawnCurve, ...]
-
-
-class NotebookFigure(Figure):
-    """A figure that a notebook shows without `%matplotlib inline`."""
-
-    def _repr_svg_(self) -> str:
-        text = StringIO()
-        with drawing():
-            self.savefig(text, format="svg")
-        return text.getvalue()
 
 
 def draw(

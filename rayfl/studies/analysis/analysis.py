@@ -17,7 +17,8 @@ from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
-from rayfl.runs.figures.style import COLOURS, caption_data, write
+from rayfl.runs.figures.notebook import NotebookFigure
+from rayfl.runs.figures.style import COLOURS, SCREEN, caption_data, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -27,7 +28,7 @@ DARK = "#222222"
 
 def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: float) -> Figure:
     """An empty figure with a heading, which names what runs of a grid have in common, and a line on the data below."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = NotebookFigure(figsize=(width, height), layout="constrained", scale=SCREEN)
     heading = ": ".join([title, *_common_to(runs)])
     figure.suptitle(textwrap.fill(heading, int(8.5 * width)), parse_math=False)
     caption_data(figure, runs[0].data)

@@ -8,25 +8,30 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
 from rayfl import __version__
+from rayfl.data.files import data_folder
 from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
-from rayfl.errors import DataError, RayflError
+from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.files import atomic_write
+from rayfl.runs.figures.notebook import NotebookFigure
 from rayfl.runs.figures.style import SCREEN, drawing
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
-from rayfl.studies.analysis.analysis import Analysis, WorkUnit, save
+from rayfl.studies.analysis.analysis import ANALYSES, Analysis, WorkUnit, save
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.studies.figures.groups import Source
 
 FOLDER = "analyses"
 _MADE_FROM = b"rayfl_analysis"
@@ -53,7 +58,102 @@ class AnalysisSettings:
     stem: str = ""
 
 
-def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console) -> Path:
+@dataclass(frozen=True, eq=False)
+class AnalysisResult:
+    """The outcome of an analysis.
+
+    Attributes:
+        table: Its rows, as the Parquet file has them.
+        figure: Its picture.
+        findings: Sentences on it.
+        path: The Parquet file; the picture is next to it, as PNG and PDF.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"phases.federated.rounds": 1, "data.source": "generated", "data.clients": 4}
+        >>> quiet = Console(quiet=True)
+        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", console=quiet)
+        >>> result = rayfl.analyse("heterogeneity", run, backend="inline", console=quiet)
+        >>> result.figure.get_suptitle()
+        'Heterogeneity of gradients'
+    """
+
+    table: pa.Table
+    figure: Figure
+    findings: tuple[str, ...]
+    path: Path
+
+    def _repr_html_(self) -> str:
+        texts = "".join(f"<p>{escape(text)}</p>" for text in self.findings)
+        return texts + (self.figure._repr_svg_() if isinstance(self.figure, NotebookFigure) else "")
+
+
+def analyse(
+    name: str,
+    runs: Source | Sequence[Source],
+    /,
+    *,
+    backend: Literal["ray", "inline"] = "ray",
+    address: str | None = None,
+    hosts: int | None = None,
+    out: str | Path | None = None,
+    data_dir: str | Path | None = None,
+    console: Console | None = None,
+    **options: Any,
+) -> AnalysisResult:
+    """Analyses finished runs: why a start helps, how clients differ, what features are worth.
+
+    Call it again after an interruption to continue; what is finished is only drawn again.
+
+    Args:
+        name: Of the analysis: `bounds`, `convex`, `curve`, `gains`, `heterogeneity`, `landscape`, `ntk`, `probe`,
+            `variance`, or `package.module:object`.
+        runs: The folder of a run, or what `rayfl.run` returned; or several of them.
+        backend: `ray`, or `inline`, in this process; results are the same.
+        address: Address of a Ray cluster, as for `rayfl.run`.
+        hosts: Largest number of worker processes; by default as many as the cluster has room for.
+        out: Where to create `analyses/`; by default in the folder of the first run.
+        data_dir: The folder with real data, as for `rayfl.run`.
+        console: Where to print cost, progress and findings; `Console(quiet=True)` prints nothing.
+        **options: Those of the analysis, such as `rounds=[1, 10]`; docs/how-to/analyse.md lists them.
+
+    Raises:
+        ScenarioError: An option is wrong, or the runs do not support the analysis.
+        DataError: A run has not finished or lacks files, or its data is missing.
+        ResourceError: The folder is not writable, or the cluster lacks resources.
+
+    Example:
+        >>> import rayfl
+        >>> from rich.console import Console
+        >>> short = {"phases.federated.rounds": 12, "evaluation.every": 1}
+        >>> short |= {"data.source": "generated", "data.clients": 4, "model": {"name": "mlp", "hidden": [8]}}
+        >>> quiet = Console(quiet=True)
+        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", console=quiet)
+        >>> result = rayfl.analyse("curve", run, window=5, backend="inline", console=quiet)
+        >>> result.path.name, result.table.column_names[0]
+        ('curve.parquet', 'run')
+    """
+    sources = [runs] if isinstance(runs, str | Path) or hasattr(runs, "directory") else list(runs)
+    if not sources:
+        raise ScenarioError("name the folder of a run")
+    if hosts is not None and hosts < 1:
+        raise ScenarioError(f"hosts: must be at least 1 (got {hosts})")
+    if "name" in options:
+        raise ScenarioError(f"name: unknown key; '{name}' is the analysis (got '{options['name']}')")
+    analysis = ANALYSES.build({"name": name} | options)
+    folders = [
+        RunFolder.read(Path(source) if isinstance(source, str | Path) else source.directory) for source in sources
+    ]
+    analysis.check_number(len(folders))
+    at = Path(out) if out else folders[0].path
+    launch = AnalysisSettings(backend, address, hosts, data_folder(data_dir).absolute(), at.absolute())
+    return run_analysis(analysis, folders, launch, console or Console())
+
+
+def run_analysis(
+    analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings, console: Console
+) -> AnalysisResult:
     """Analyses finished runs, and writes a Parquet file and a picture.
 
     Args:
@@ -61,9 +161,6 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
         runs: The runs.
         launch: How to run it.
         console: Where to print cost, progress and findings.
-
-    Returns:
-        The Parquet file; the picture is next to it, as PNG and PDF.
 
     Raises:
         ScenarioError: As for `Analysis.units`.
@@ -90,14 +187,15 @@ def run_analysis(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
         shutil.rmtree(parts)
     else:
         _say(console, "cost     nothing: this analysis is finished; drawing it again")
-    records = pq.read_table(result).to_pylist()
+    table = pq.read_table(result)
+    records = table.to_pylist()
     with drawing(SCREEN):
-        pictures = save(analysis.draw(records, runs), result.with_suffix(""))
-    for line in analysis.findings(records, runs):
+        figure = analysis.draw(records, runs)
+        pictures = save(figure, result.with_suffix(""))
+    findings = tuple(analysis.findings(records, runs))
+    for line in (*findings, f"records  {result}", f"picture  {pictures[0]}, {pictures[1].name}"):
         _say(console, line)
-    _say(console, f"records  {result}")
-    _say(console, f"picture  {pictures[0]}, {pictures[1].name}")
-    return result
+    return AnalysisResult(table.replace_schema_metadata(None), figure, findings, result)
 
 
 def has_finished(analysis: Analysis, runs: Sequence[RunFolder], launch: AnalysisSettings) -> bool:

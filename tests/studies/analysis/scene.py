@@ -48,7 +48,7 @@ def analysed(
     with pytest.MonkeyPatch.context() as patch:
         if not saved:
             patch.setattr("rayfl.studies.analysis.execution.save", lambda figure, path: [path, path])
-        path = run_analysis(build(name, **options), runs, launch, Console(quiet=True))
+        path = run_analysis(build(name, **options), runs, launch, Console(quiet=True)).path
     for suffix in (".png", ".pdf") if saved else ():
         assert path.with_suffix(suffix).stat().st_size > 1000
     return pq.read_table(path).to_pylist()
