@@ -32,11 +32,11 @@ def draw_curves(folder: Path) -> None:
     """
     run = read_so_far(RunArchive(folder))
     with drawing():
-        write(curves_of(run), folder / CURVES_FILE)
+        write(curves_of(run, run.row), folder / CURVES_FILE)
 
 
-def curves_of(run: RecordedRun) -> Figure:
-    """Draws the curves of a run with the current parameters of matplotlib.
+def curves_of(run: RecordedRun, heading: str = "") -> Figure:
+    """Draws the curves of a run, within `drawing`, below a heading if there is one.
 
     Raises:
         DataError: No value of the run is finite.
@@ -46,7 +46,7 @@ def curves_of(run: RecordedRun) -> Figure:
         raise DataError(f"'{run.where}': no recorded score or loss is finite, so there is nothing to draw")
     labels = dict.fromkeys(line.label for panel in panels for line in panel.lines)
     styles = {label: line_style(place) for place, label in enumerate(labels)}
-    return draw(panels, styles, _caption(run), "page", heading=run.row)
+    return draw(panels, styles, _caption(run), "page", heading=heading)
 
 
 def _over_rounds(run: RecordedRun) -> Iterator[Panel]:

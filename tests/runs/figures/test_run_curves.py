@@ -23,7 +23,8 @@ LEARNS = {"test_loss": [3.0, 2.0, 1.0], "test_accuracy": [0.1, 0.4, 0.3], "train
 
 def drawn(folder: Path, columns: Mapping[str, Sequence[float | None]], title: str = "title") -> Figure:
     """The curves of a run with these columns."""
-    return curves_of(read_so_far(RunArchive(write_run(folder / "run", title, 0, columns, phases=TWO_PHASES))))
+    run = read_so_far(RunArchive(write_run(folder / "run", title, 0, columns, phases=TWO_PHASES)))
+    return curves_of(run, run.row)
 
 
 def points(line: Line2D) -> tuple[list[float], list[float]]:

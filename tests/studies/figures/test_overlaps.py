@@ -88,4 +88,4 @@ def test_curves_of_one_run_with_a_virtual_clock(metrics: int, phases: list[tuple
     columns = {"test_accuracy": scores, "test_loss": scores, **columns, "train_loss": scores, **costs}
     run = read_so_far(RunArchive(write_run(tmp_path / "run", f"$x_{{$ {LONG} {LONG}", 0, columns, ROUNDS, phases)))
     with drawing():
-        assert not overlapping(curves_of(run))
+        assert not overlapping(curves_of(run, run.row))
