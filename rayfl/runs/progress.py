@@ -79,7 +79,9 @@ class Progress:
     """Shows how far a run is; a context manager.
 
     On a terminal it is a bar with phase, round, headline metric, client updates per second and time left. Elsewhere it
-    is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line.
+    is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line. The
+    round of these lines never decreases: an evaluation that is reported after the line of a later round, since rounds
+    do not wait for it, gets a line of that round, which names its own.
 
     Args:
         phases: (name, rounds) in order; rounds of events count from 1 through all of them.
@@ -103,7 +105,7 @@ class Progress:
         self._pace = Pace()
         self._round, self._simulated = 0, ""
         self._score = f"{headlines[phases[0][0]].words} –"
-        self._line_at = clock()
+        self._line_at, self._line_round = clock(), 0
         self._bar: Bar | None = None
 
     def __enter__(self) -> Progress:
@@ -146,7 +148,8 @@ class Progress:
                 if self._bar is None:
                     test_loss = None if headline.metric == "loss" else event.scores["test_loss"]
                     also = "" if test_loss is None or math.isnan(test_loss) else f", test loss {test_loss:.4g}"
-                    self._print_line(event.round, f"{self._score}{also}")
+                    late = f"after round {event.round}: " if event.round < self._line_round else ""
+                    self._print_line(event.round, f"{late}{self._score}{also}")
                 for remark in event.remarks:
                     self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)
             case Waiting():
@@ -202,8 +205,8 @@ class Progress:
         return self._pace.describe(self._last_rounds[-1] - self._round)
 
     def _print_line(self, round: int, news: str) -> None:
-        self._line_at = self._clock()
-        place = f"{self._place(round)} (round {round} of {self._last_rounds[-1]})"
+        self._line_at, self._line_round = self._clock(), max(round, self._line_round)
+        place = f"{self._place(self._line_round)} (round {self._line_round} of {self._last_rounds[-1]})"
         self._console.print(Text(f"{place}: {news}{self._simulated}, {self._pace_now()}"), soft_wrap=True)
 
     def _warn(self, waiting: Waiting) -> None:

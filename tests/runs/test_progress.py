@@ -93,6 +93,23 @@ def test_an_evaluation_that_comes_late_stands_with_the_round_it_is_of() -> None:
     assert file.getvalue().startswith("cyclic 2/2 (round 2 of 100)")
 
 
+def test_lines_of_a_log_never_go_back_to_an_earlier_round() -> None:
+    console, file = log()
+    clock = Clock()
+    with Progress([("federated", 8)], console, HEADLINES, clock) as progress:
+        for round in range(1, 5):
+            clock.now += 4.0
+            progress.add(RoundDone("federated", round, round, 2.5, 10, 100, Traffic(), clock.now))
+        progress.add(evaluated("federated", 2, 1.5, 0.25, 100))
+        progress.add(evaluated("federated", 4, 1.0, 0.5, 100))
+    tail = "2.5 client updates/s, 16 s left"
+    assert file.getvalue().splitlines() == [
+        "federated 3/8 (round 3 of 8): training loss 2.5, 2.5 client updates/s, 20 s left",
+        f"federated 3/8 (round 3 of 8): after round 2: test accuracy 25.00 %, test loss 1.5, {tail}",
+        f"federated 4/8 (round 4 of 8): test accuracy 50.00 %, test loss 1, {tail}",
+    ]
+
+
 def test_waiting_names_the_outstanding_client_updates_and_counts_the_rest() -> None:
     console, file = log()
     outstanding = tuple(f"client {client} on host {client % 2}" for client in range(8))
