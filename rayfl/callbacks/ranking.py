@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import FiniteFloat, NonNegativeFloat, PositiveInt, model_validator
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import Scenario
 from rayfl.engine.columns import columns_of
-from rayfl.engine.plan.headline import Headline, headline_label
+from rayfl.engine.plan.headline import Headline, headline_label, unit_of
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -63,8 +63,10 @@ class Ranked(Callback):
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str:
         """See `Callback.decides_by`."""
-        ranking = list(headlines.values())[-1] if self.phase is None else headlines[self.phase]
-        return self.metric or ranking.column
+        return self.metric or self._ranking(headlines).column
+
+    def _ranking(self, headlines: Mapping[str, Headline]) -> Headline:
+        return list(headlines.values())[-1] if self.phase is None else headlines[self.phase]
 
     def counts(self, run: RunSoFar) -> bool:
         """Whether the latest evaluation is ranked: one of its phase that the labels of the samples define.
@@ -139,30 +141,64 @@ def _is_of(column: str, metric: str | None) -> bool:
 
 
 class EarlyStopping(Ranked):
-    """Stops a run after several evaluations in a row without an improvement on the best one.
+    """Stops a run once a metric reaches a target, or after several evaluations in a row without an improvement.
 
-    A stopped run leaves the model of its last round; `best_model` keeps the best one. An evaluation in which the labels
-    of the clients drawn leave the metric undefined (`evaluation.clients`) does not count. Rounds settle, so that the
-    round after which it stops the run depends on the scenario alone.
+    With both options, whichever comes first ends the run. A stopped run leaves the model of its last round;
+    `best_model` keeps the best one. An evaluation in which the labels of the clients drawn leave the metric undefined
+    (`evaluation.clients`) does not count. Rounds settle, so that the round after which it stops the run depends on the
+    scenario alone.
 
     Attributes:
-        patience: Number of evaluations without an improvement that end the run.
+        patience: Number of evaluations without an improvement that end the run. Default: 5; with a target, any number.
         min_delta: The smallest change that counts as an improvement.
+        target: The score that ends the run as soon as the metric is at least as good, in the unit of the records: 0.6
+            for 60 %. Default: none.
     """
 
-    patience: PositiveInt = 5
+    patience: PositiveInt | None = None
     min_delta: NonNegativeFloat = 0.0
+    target: FiniteFloat | None = None
 
     _waited: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _something_ends_the_run(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if options.get("target") is None and options.get("patience") is None:
+            return {**options, "patience": 5}
+        return options
+
+    def check(self, scenario: Scenario) -> None:
+        """See `Callback.check`."""
+        super().check(scenario)
+        if self.patience is None and self.min_delta:
+            raise ScenarioError("min_delta: has no effect without patience; leave it out")
+
+    def check_target(self, headlines: Mapping[str, Headline]) -> None:
+        """Checks that the target is in the unit of the records.
+
+        Args:
+            headlines: The metrics that rank the rounds of each phase, in order.
+
+        Raises:
+            ScenarioError: The metric is a share, and the target is not between 0 and 1.
+        """
+        ranking, column = self._ranking(headlines), self.decides_by(headlines)
+        if self.target is not None and unit_of(column, ranking).symbol == "%" and not 0 <= self.target <= 1:
+            percent = f"; for {self.target:g} %, give {self.target / 100:g}" if 1 < self.target <= 100 else ""
+            raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {self.target:g}){percent}")
 
     def on_evaluation(self, run: RunSoFar) -> None:
         """See `Callback.on_evaluation`."""
         if not self.counts(run):
             return
         self._waited = 0 if self.improved(run, self.min_delta) else self._waited + 1
-        if self._waited >= self.patience:
+        column, value = self.column(run), run.metrics[-1][self.column(run)]
+        if self.target is not None and value is not None and (value - self.target) * self._sign(run) >= 0:
+            run.stop(f"{column} has reached the target of {self.target:g}: {value:.6g}")
+        elif self.patience is not None and self._waited >= self.patience:
             best = f"best: {self._best:.6g} in round {self._best_round}" if self._best_round else "it was never finite"
-            run.stop(f"{self.column(run)} has not improved in {self.patience} evaluations ({best})")
+            run.stop(f"{column} has not improved in {self.patience} evaluations ({best})")
 
     def state(self) -> Mapping[str, Any]:
         """See `Callback.state`."""

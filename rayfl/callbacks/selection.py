@@ -9,13 +9,15 @@ from pydantic import ValidationError
 
 from rayfl.callbacks import callbacks
 from rayfl.callbacks.callback import Callback, Given
-from rayfl.callbacks.ranking import Ranked
+from rayfl.callbacks.ranking import EarlyStopping, Ranked
 from rayfl.config.component import Choice, with_options
 from rayfl.config.scenario import Scenario
+from rayfl.engine.plan.headline import headline_label
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
+    from rayfl.engine.plan.run_plan import RunPlan
 
 CALLBACKS = Choice(callbacks, Callback)
 
@@ -84,3 +86,49 @@ def check_ranking_metrics(callbacks: Sequence[Callback], scenario: Scenario, sto
                 callback.check_metric(scenario, store)
             except ScenarioError as error:
                 raise ScenarioError(f"{where.format(index)}.{error}") from None
+
+
+def check_decisions(callback: Callback, run_plan: RunPlan, where: str) -> None:
+    """Checks that a callback can decide by what it names; with differential privacy, that this is not clients' data.
+
+    Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
+    samples, are private, and so is everything computed from training losses.
+
+    Args:
+        callback: A callback; only those that declare the column they decide by can be checked.
+        run_plan: The run's plan.
+        where: The callback's key, for the error message.
+
+    Raises:
+        ScenarioError: A target is not in the unit of the metric; or the run is private, and the callback decides by
+            something other than a score on public samples.
+    """
+    if isinstance(callback, EarlyStopping):
+        try:
+            callback.check_target(run_plan.headlines)
+        except ScenarioError as error:
+            raise ScenarioError(f"{where}.{error}") from None
+    column = callback.decides_by(run_plan.headlines)
+    if column is None or not (run_plan.spending.epsilons or run_plan.accounting):
+        return
+    public = _public_columns(run_plan)
+    if column not in public:
+        level = "phases.N.dp" if run_plan.accounting else "local.dp"
+        remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
+        raise ScenarioError(
+            f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
+            f"may decide by it; {remedy}"
+        )
+
+
+def _public_columns(run_plan: RunPlan) -> set[str]:
+    from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
+
+    store = run_plan.result.store
+    sets = [name for name, held in store.held_out.items() if held.shards is None]
+    if store.test_shards is None:
+        sets.append("test")
+    evaluations = [run_plan.scenario.evaluation_of(phase) for phase in run_plan.scenario.phases]
+    labels = {"loss", *(metric_label(metric) for evaluation in evaluations for metric in evaluation.metrics)}
+    labels.update(headline_label(evaluation) for evaluation in evaluations)
+    return {f"{name}_{label}" for name in sets for label in labels}

@@ -1,8 +1,4 @@
-"""Runs a scenario with given settings and returns its result.
-
-Before it starts, callbacks of a private run are kept from deciding by figures computed from clients' samples without
-noise.
-"""
+"""Runs a scenario with given settings and returns its result."""
 
 from __future__ import annotations
 
@@ -19,11 +15,10 @@ from rich.text import Text
 
 from rayfl.backends.ray.tune import in_trial
 from rayfl.callbacks.callback import Callback
-from rayfl.callbacks.selection import build_callbacks, check_ranking_metrics, checked
+from rayfl.callbacks.selection import build_callbacks, check_decisions, check_ranking_metrics, checked
 from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import BackendSession
-from rayfl.engine.plan.headline import headline_label
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import StopRequest
@@ -46,48 +41,9 @@ from rayfl.runs.run import Run
 from rayfl.runs.run_lock import run_lock
 from rayfl.runs.status import Status
 from rayfl.runs.working_folder import Mirror
-from rayfl.tasks.metrics.construction import metric_label
 
 if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
-
-
-def check_decisions(callback: Callback, run_plan: RunPlan, where: str) -> None:
-    """Checks that a callback does not decide by clients' data if the run has differential privacy.
-
-    Test samples that belong to no client are public. Those that clients hold, or that were cut from their training
-    samples, are private, and so is everything computed from training losses.
-
-    Args:
-        callback: A callback; only those that declare the column they decide by can be checked.
-        run_plan: The run's plan.
-        where: The callback's key, for the error message.
-
-    Raises:
-        ScenarioError: The callback decides by something other than a score on public samples.
-    """
-    column = callback.decides_by(run_plan.headlines)
-    if column is None or not (run_plan.spending.epsilons or run_plan.accounting):
-        return
-    public = _public_columns(run_plan)
-    if column not in public:
-        level = "phases.N.dp" if run_plan.accounting else "local.dp"
-        remedy = f"use metric = '{sorted(public)[0]}'" if public else "leave it out: this data has no public test set"
-        raise ScenarioError(
-            f"{where}.metric: '{column}' is computed from clients' data without noise, and with {level} no callback "
-            f"may decide by it; {remedy}"
-        )
-
-
-def _public_columns(run_plan: RunPlan) -> set[str]:
-    store = run_plan.result.store
-    sets = [name for name, held in store.held_out.items() if held.shards is None]
-    if store.test_shards is None:
-        sets.append("test")
-    evaluations = [run_plan.scenario.evaluation_of(phase) for phase in run_plan.scenario.phases]
-    labels = {"loss", *(metric_label(metric) for evaluation in evaluations for metric in evaluation.metrics)}
-    labels.update(headline_label(evaluation) for evaluation in evaluations)
-    return {f"{name}_{label}" for name in sets for label in labels}
 
 
 TURN_TICK_S = 1.0

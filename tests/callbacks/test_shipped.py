@@ -47,6 +47,11 @@ def after(callback: Any, values: list[float | None], metric: str = "test_loss", 
         ({"patience": 2, "mode": "max"}, [3.0, 2.0, 1.0], 3),
         ({"patience": 2}, [None, None, 1.0], 2),
         ({"patience": 2}, [None, 5.0, None, 4.0], None),
+        ({}, [3.0, 4.0, 4.0, 4.0, 4.0, 4.0], 6),
+        ({"target": 2.0}, [3.0, 4.0, 4.0, 4.0, 4.0, 4.0, None, 2.0], 8),
+        ({"target": 2.0, "mode": "max"}, [1.0, 1.5, 2.0], 3),
+        ({"target": 2.0, "patience": 2}, [3.0, 2.5, 2.7, 2.6], 4),
+        ({"target": 2.0, "patience": 2}, [3.0, 2.5, 2.7, 1.9], 4),
     ],
 )
 def test_early_stopping_counts_evaluations_without_improvement(
@@ -132,6 +137,40 @@ def test_early_stopping_says_what_the_best_was() -> None:
         callback.on_evaluation(so_far)
     reason = "test_loss has not improved in 1 evaluations (best: 0.25 in round 1)"
     assert so_far.stopped == ("early_stopping", reason)
+
+
+def test_a_run_ends_in_the_first_round_whose_metric_reaches_the_target(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole").metrics
+    losses = dict(zip(whole["round"].to_pylist(), whole["test_loss"].to_pylist(), strict=True))
+    first = min(losses, key=lambda round: losses[round])
+    assert 1 < first < len(losses)
+    stopping = {"name": "early_stopping", "metric": "test_loss", "target": losses[first]}
+    result = run(tmp_path / "stopped", named=[stopping])
+    assert result.metrics["round"].to_pylist()[-1] == first
+    status = json.loads((result.directory / "status.json").read_text())
+    reached = f"test_loss has reached the target of {losses[first]:g}: {losses[first]:.6g}"
+    assert status["stopped"] == {"round": first, "callback": "early_stopping", "reason": reached}
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"target": 60}, r"target: test_accuracy is a share between 0 and 1 \(got 60\); for 60 %, give 0\.6"),
+        ({"target": -1}, r"target: test_accuracy is a share between 0 and 1 \(got -1\)$"),
+        ({"target": 0.5, "min_delta": 0.1}, "min_delta: has no effect without patience"),
+    ],
+)
+def test_a_target_that_no_score_can_reach_is_refused_before_the_run(
+    tmp_path: Path, options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ScenarioError, match=rf"^callbacks\.0[.:] ?{complaint}"):
+        run(tmp_path, named=[{"name": "early_stopping", **options}])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_target_of_a_loss_is_any_number(tmp_path: Path) -> None:
+    result = run(tmp_path, named=[{"name": "early_stopping", "metric": "test_loss", "target": 60}])
+    assert result.metrics["round"].to_pylist() == [1]
 
 
 def test_early_stopping_can_be_limited_to_one_phase(tmp_path: Path) -> None:

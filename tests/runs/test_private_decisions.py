@@ -11,10 +11,10 @@ import pytest
 
 from rayfl.callbacks.model_files import BestModel
 from rayfl.callbacks.ranking import EarlyStopping, Ranked
+from rayfl.callbacks.selection import check_decisions
 from rayfl.config.scenario import Scenario
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ScenarioError
-from rayfl.runs.launch import check_decisions
 from rayfl.runs.preparation import prepare
 from rayfl.runs.result import Result
 from tests.callbacks.scene import PLAIN, StopAt, run, tables
