@@ -1,4 +1,7 @@
-"""SIGTERM (from job schedulers and containers) and SIGHUP (a lost terminal) end a run like Ctrl-C, also on Ray."""
+"""SIGTERM (from job schedulers and containers) and SIGHUP (a lost terminal) end a run like Ctrl-C, also on Ray.
+
+So does SIGALRM, with which a program ends its own run after some minutes.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rayfl.errors import ScenarioError
+
 
 class Terminated(KeyboardInterrupt):
     """The process received SIGTERM."""
@@ -19,6 +24,10 @@ class Terminated(KeyboardInterrupt):
 
 class HungUp(Terminated):
     """The process received SIGHUP: its terminal was closed, or the connection to it lost."""
+
+
+class TimeOver(Terminated):
+    """The process received SIGALRM: the minutes that a run was given are over."""
 
 
 class StopRequested(KeyboardInterrupt):
@@ -75,7 +84,12 @@ def is_of_user_code(error: BaseException) -> bool:
 _BLOCKS: list[Interrupts] = []
 """The blocks of `interruptible` that this process is in."""
 
-EXCEPTIONS = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated, signal.SIGHUP: HungUp}
+EXCEPTIONS = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+    signal.SIGHUP: HungUp,
+    signal.SIGALRM: TimeOver,
+}
 
 
 class Interrupts:
@@ -98,7 +112,9 @@ class Interrupts:
 
     @contextmanager
     def second_raises(self, at_first: Callable[[], None]) -> Iterator[None]:
-        """Within the block, the first signal is not raised, but the second one is; SIGHUP is never one of the two.
+        """Within the block, the first signal is not raised, but the second one is.
+
+        SIGHUP is never one of the two, and SIGALRM never the second.
 
         Args:
             at_first: Called at the first signal. The main thread may be anywhere, so it should do little more than
@@ -120,6 +136,8 @@ class Interrupts:
         received, before = signal.Signals(number), self._last
         if received == signal.SIGHUP:
             _leave_lost_terminal()
+        if before is not None and received == signal.SIGALRM:
+            return  # the run ends already
         # nobody asks twice with a SIGHUP: a kernel, a shell and systemd send it beside another one, or beside SIGTERM
         if before is not None and signal.SIGHUP in (received, before):
             self._last = before if received == signal.SIGHUP else received
@@ -134,7 +152,7 @@ class Interrupts:
 
 @contextmanager
 def interruptible() -> Iterator[Interrupts]:
-    """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block, Terminated or HungUp for the other two.
+    """Raises KeyboardInterrupt when SIGINT (Ctrl-C) arrives within the block; see `EXCEPTIONS` for other signals.
 
     A handler that the program has set stays in place, and a signal that it ignores stays ignored (SIGHUP under
     `nohup`); the handler of Ray, which would exit at once, is replaced. Python delivers signals only to the main
@@ -153,6 +171,31 @@ def interruptible() -> Iterator[Interrupts]:
         _BLOCKS.remove(interrupts)
         for number, handler in replaced.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def time_limit(minutes: float | None) -> Iterator[None]:
+    """Ends what runs in the block after some minutes, as SIGTERM would; see `interruptible`.
+
+    Args:
+        minutes: How many; None for no limit.
+
+    Raises:
+        ScenarioError: This is not the main thread, or the program uses SIGALRM itself.
+    """
+    if minutes is None:
+        yield
+        return
+    if threading.current_thread() is not threading.main_thread():
+        raise ScenarioError("minutes: only works in the main thread of a program, which alone receives signals")
+    if signal.getitimer(signal.ITIMER_REAL)[0] or not _is_replaceable(signal.getsignal(signal.SIGALRM)):
+        raise ScenarioError("minutes: this program uses SIGALRM itself, so it must end the run in another way")
+    with interruptible():
+        signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def handlers_installed_again() -> None:

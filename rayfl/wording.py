@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayfl.errors import RayflError
-from rayfl.interruption import HungUp, StopRequested, Terminated
+from rayfl.interruption import HungUp, StopRequested, Terminated, TimeOver
 from rayfl.passwords import without_passwords
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def one_line(error: BaseException) -> str:
     match error:
         case HungUp():
             text = "SIGHUP"
+        case TimeOver():
+            text = "its minutes were over"
         case Terminated():
             text = "SIGTERM"
         case StopRequested():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rayfl.errors import ClientError, DataError, ResourceError, ScenarioError
-from rayfl.interruption import HungUp, Terminated
+from rayfl.interruption import HungUp, Terminated, TimeOver
 from rayfl.wording import LONGEST_LINE as LONGEST
 from rayfl.wording import duration, one_line
 
@@ -34,6 +34,7 @@ lines
         (KeyboardInterrupt(), "Ctrl-C"),
         (Terminated(), "SIGTERM"),
         (HungUp(), "SIGHUP"),
+        (TimeOver(), "its minutes were over"),
         (SystemExit(3), "SystemExit: 3"),
     ],
 )

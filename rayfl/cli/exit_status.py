@@ -21,10 +21,11 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
 
     Args:
         command: Does the work and returns the exit status.
-        interrupted: The message after Ctrl-C, SIGTERM or SIGHUP.
+        interrupted: The message after Ctrl-C, SIGTERM, SIGHUP, or `--minutes`.
 
     Returns:
-        The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C, SIGTERM or SIGHUP.
+        The status of the command; 1 after an error that the user can fix; 130 after Ctrl-C, SIGTERM, SIGHUP, or
+        `--minutes`.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # on stderr, Python escapes them

@@ -16,6 +16,7 @@ examples:
   {prog} cyclicfl_table_2 --only 'FedAvg/*' --seed 0
   {prog} cyclicfl_table_2 --quick data.source=generated --out quick_runs
   {prog} cyclicfl_table_2 --table-only
+  {prog} cyclicfl_table_2 --minutes 55           # before the limit of a job; the same command continues
   ray job submit --working-dir . -- python -m rayfl grid cyclicfl_table_2 --out /shared/runs
 """
 
@@ -29,7 +30,18 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl grid") -> in
     if options.list:
         refuse(of_command, options, "with --list", "only", "seed", "task", "table_only", "quick", *SHARED)
     if options.table_only:
-        refuse(of_command, options, "with --table-only", "only", "seed", "task", "backend", "address", "data_dir")
+        refuse(
+            of_command,
+            options,
+            "with --table-only",
+            "only",
+            "seed",
+            "task",
+            "backend",
+            "address",
+            "data_dir",
+            "minutes",
+        )
     resolve_shared(of_command, options)
     return exit_status(lambda: _execute(options), "interrupted: run the same command again for the remaining cells")
 
@@ -85,6 +97,7 @@ def _execute(options: argparse.Namespace) -> int:
         out=options.out,
         data_dir=options.data_dir,
         table_only=options.table_only,
+        minutes=options.minutes,
     )
     for outcome in result.failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)

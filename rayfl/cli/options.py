@@ -93,7 +93,7 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace, where: 
             parser.error(f"--{name.replace('_', '-')}: has no effect {where}; leave it out")
 
 
-SHARED = ("backend", "address", "out", "data_dir")
+SHARED = ("backend", "address", "out", "data_dir", "minutes")
 """The options of `add_shared_options` that only a run uses; see `resolve_shared`."""
 
 
@@ -129,6 +129,13 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
         metavar="DIR",
         help=f"where to create the folder of the {run}{uri} (default: runs)",
     )
+    again = {"scenario": "resume it to continue", "grid": "the same command continues it"}[kind]
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        metavar="N",
+        help=f"interrupt the {run} after so many minutes, with a checkpoint, as SIGTERM would; {again}",
+    )
 
 
 def run_options(options: argparse.Namespace) -> RunOptions:
@@ -137,7 +144,6 @@ def run_options(options: argparse.Namespace) -> RunOptions:
 
     chosen = vars(options)
     centralise: Centralise = "keep_momentum" if chosen.get("keep_momentum") else chosen.get("centralised", False)
-    arguments = {
-        name: chosen[name] for name in ("backend", "address", "out", "data_dir", "resume", "more") if chosen.get(name)
-    }
-    return RunOptions(centralise=centralise, **arguments)
+    names = ("backend", "address", "out", "data_dir", "resume", "more")
+    arguments = {name: chosen[name] for name in names if chosen.get(name)}
+    return RunOptions(centralise=centralise, minutes=chosen.get("minutes"), **arguments)

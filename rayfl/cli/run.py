@@ -30,6 +30,7 @@ examples:
   {prog} --resume runs/femnist_cyclic-20260101-120000 --more 100      # rounds, beyond its end
   {prog} femnist_cyclic --out s3://bucket/runs
   {prog} femnist_cyclic --resume-or-start /shared/runs/one
+  {prog} femnist_cyclic --resume-or-start /shared/runs/one --minutes 55    # before the limit of a job
   ray job submit --working-dir . -- python -m rayfl.scenario femnist_cyclic --out /shared/runs
 """
 

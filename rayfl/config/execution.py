@@ -339,8 +339,8 @@ class Checkpoint(Section):
         rounds: Writes a checkpoint at the end of the first round that ends this many rounds after the last one, once
             that one is written; 0, the default, for never.
         ends: Whether to write a checkpoint also at the end of each phase, if the run has lasted for a minute by then or
-            its noise is `secure`, and when the run is interrupted (Ctrl-C, SIGTERM, SIGHUP): the run then stops after
-            the current round, or immediately at a second signal. Default: true.
+            its noise is `secure`, and when the run is interrupted (Ctrl-C, SIGTERM, SIGHUP, `--minutes`): the run then
+            stops after the current round, or immediately at a second signal. Default: true.
         keep: Number of latest checkpoints to keep, at least 1. Default: 2; the older one is used if the last turns out
             to be damaged.
         on_failure: `continue` (the default) prints a warning if a checkpoint or the run's metrics cannot be written,

@@ -19,6 +19,9 @@ Backend = Literal["ray", "inline"]
 OUT = "runs"
 """The default parent of the folders of runs."""
 
+MOST_MINUTES = 10_000_000
+"""19 years; the timer of a process has a limit."""
+
 DATA = "but rayfl reads it from the disk of this machine: use a folder"
 
 
@@ -40,6 +43,7 @@ class RunOptions:
     centralise: Centralise = False
     resume: str | Path | None = None
     more: int = 0
+    minutes: float | None = None
     place: GridPlace | None = None
 
     def __post_init__(self) -> None:
@@ -51,6 +55,8 @@ class RunOptions:
             raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
         if self.more and (not self.resume or self.more < 0):
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
+        if self.minutes is not None and not 0 < self.minutes <= MOST_MINUTES:
+            raise ScenarioError(f"minutes: must be above 0 and at most {MOST_MINUTES:,} (got {self.minutes:g})")
 
     @property
     def run_folder(self) -> str | Path | None:

@@ -47,6 +47,7 @@ from rayfl.runs.records import Records
 from rayfl.runs.run_lock import HeldError
 from rayfl.runs.status import Status, Stop
 from rayfl.runs.summary import EndSummary
+from rayfl.wording import one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -363,9 +364,8 @@ class Run:
     def _end_with_round(self) -> None:
         """Passes an interruption on: the session ends with a snapshot after the current round."""
         assert self._session is not None
-        message = (
-            "interrupted: the run ends after the current round, with a checkpoint; interrupt it again to end it now"
-        )
+        cause = one_line(self._interrupts.cause_of(KeyboardInterrupt()))
+        message = f"interrupted ({cause}): the run ends after the current round, with a checkpoint; again to end it now"
         self._session.interrupt()
         # in another thread, since this one may be printing
         Thread(target=self._console.print, args=[Text(message, style="yellow")], kwargs={"soft_wrap": True}).start()

@@ -18,6 +18,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.files import cache_folder, data_folder
 from rayfl.engine.memory import collection_paused
 from rayfl.errors import ScenarioError
+from rayfl.interruption import time_limit
 from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -104,10 +105,17 @@ class Session:
         centralise: Centralise = False,
         resume: str | Path | None = None,
         more: int = 0,
+        minutes: float | None = None,
     ) -> Result:
         """Runs a scenario, with the arguments, the result and the errors of `rayfl.run`."""
         options = replace(
-            self._options, folder=folder, callbacks=callbacks, centralise=centralise, resume=resume, more=more
+            self._options,
+            folder=folder,
+            callbacks=callbacks,
+            centralise=centralise,
+            resume=resume,
+            more=more,
+            minutes=minutes,
         )
         return self._run(scenario, overrides, quick, options)
 
@@ -121,7 +129,20 @@ class Session:
     ) -> Result:
         if options.more and scenario is not None:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        place = located(options.run_folder or options.out)
+        with time_limit(options.minutes):
+            return self._run_at(
+                located(options.run_folder or options.out), scenario, overrides, quick, options, prepared
+            )
+
+    def _run_at(
+        self,
+        place: Path | RemoteFolder,
+        scenario: ScenarioLike | None,
+        overrides: Overrides,
+        quick: bool,
+        options: RunOptions,
+        prepared: Prepared | None,
+    ) -> Result:
         if not isinstance(place, RemoteFolder):
             begun = RunArchive(place).scenario_to_resume() if options.resume else None
             check_writable(place)
@@ -198,12 +219,13 @@ def run(
     centralise: Centralise = False,
     resume: str | Path | None = None,
     more: int = 0,
+    minutes: float | None = None,
     console: Console | None = None,
 ) -> Result:
     """Runs a scenario and returns its result.
 
-    A run that fails or is interrupted (Ctrl-C, SIGTERM, SIGHUP) keeps its metrics so far and the model of its last
-    committed round; `status.json` in its folder says what happened and which round the model is from.
+    A run that fails or is interrupted (Ctrl-C, SIGTERM, SIGHUP, `minutes`) keeps its metrics so far and the model of
+    its last committed round; `status.json` in its folder says what happened and which round the model is from.
 
     Args:
         scenario: A name, the path of a TOML file, a table, or a `Scenario`; None for that of the run to resume.
@@ -228,6 +250,8 @@ def run(
             continues beyond its end; without, resuming it raises a ResourceError and changes nothing. Only rounds
             ahead, resources, checkpoint and callbacks may differ.
         more: Only with `resume`: how many rounds to add to the last phase.
+        minutes: Interrupts the run after so many minutes, its start included, as SIGTERM would: it ends after the
+            current round, with a checkpoint, and raises a KeyboardInterrupt. Only in the main thread.
         console: Where to print progress; `Console(quiet=True)` prints nothing.
 
     Returns:
@@ -263,6 +287,7 @@ def run(
         centralise=centralise,
         resume=resume,
         more=more,
+        minutes=minutes,
     )
     return run_with(options, scenario, overrides, quick, console)
 

@@ -23,8 +23,8 @@ from safetensors.torch import load_file
 import rayfl
 from rayfl.backends.inline import InlineSession
 from rayfl.engine.events import Event, RoundDone
-from rayfl.errors import ClientError, ResourceError
-from rayfl.interruption import EXCEPTIONS, HungUp, Terminated, interruptible
+from rayfl.errors import ClientError, ResourceError, ScenarioError
+from rayfl.interruption import EXCEPTIONS, HungUp, Terminated, interruptible, time_limit
 from rayfl.runs.records import Records
 from rayfl.runs.result import Result
 
@@ -333,6 +333,44 @@ def test_a_hangup_beside_sigterm_asks_only_once_to_end_the_run(
                 signal.raise_signal(asks_again)
         with pytest.raises(EXCEPTIONS[asks_again]):
             interrupts.check()
+
+
+def test_minutes_that_are_over_do_not_hurry_a_run_that_ends_already_and_ctrl_c_does() -> None:
+    asked: list[None] = []
+    for first, second in ((signal.SIGTERM, signal.SIGALRM), (signal.SIGALRM, None)):
+        with interruptible() as interrupts, interrupts.second_raises(lambda: asked.append(None)):
+            signal.raise_signal(first)
+            if second is not None:
+                signal.raise_signal(second)
+            assert type(interrupts.cause_of(KeyboardInterrupt())) is EXCEPTIONS[first]
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+    assert len(asked) == 2
+
+
+def test_a_time_limit_needs_the_main_thread_and_a_program_without_alarms() -> None:
+    said: list[str] = []
+
+    def limited() -> None:
+        try:
+            with time_limit(1):
+                raise AssertionError
+        except ScenarioError as error:
+            said.append(str(error))
+
+    thread = threading.Thread(target=limited)
+    thread.start()
+    thread.join()
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        limited()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert [text.partition(",")[0] for text in said] == [
+        "minutes: only works in the main thread of a program",
+        "minutes: this program uses SIGALRM itself",
+    ]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
 def test_a_hangup_that_ends_the_run_at_once_is_not_followed_by_sigterm() -> None:

@@ -21,6 +21,7 @@ from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.config.scenario_files import find, is_shipped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
+from rayfl.interruption import time_limit
 from rayfl.remote_folder import local
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -103,6 +104,7 @@ def grid(
     out: str | Path = OUT,
     data_dir: str | Path | None = None,
     table_only: bool = False,
+    minutes: float | None = None,
     console: Console | None = None,
 ) -> GridResult:
     """Runs the unfinished cells of a grid side by side, writes its tables, and then carries out its analyses.
@@ -125,6 +127,7 @@ def grid(
         out: The grid's folder is created in this one.
         data_dir: As for `rayfl.run`.
         table_only: Runs nothing; makes the tables of the finished cells, and draws complete analyses again.
+        minutes: Interrupts the grid after so many minutes, as SIGTERM would. Only in the main thread.
         console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
 
     Raises:
@@ -148,10 +151,12 @@ def grid(
         >>> result.table["row"].to_pylist()
         ['FedAvg', 'FedProx']
     """
-    options = RunOptions(backend=backend, address=address, out=out, data_dir=data_dir)
-    if table_only and (only or seeds or tasks):
-        raise ScenarioError("table_only: makes the table of all finished cells; leave out only, seeds and tasks")
-    options = replace(options, data_dir=data_folder(data_dir).absolute())
+    options = RunOptions(backend=backend, address=address, out=out, data_dir=data_dir, minutes=minutes)
+    if table_only and (only or seeds or tasks or minutes):
+        raise ScenarioError(
+            "table_only: makes the table of all finished cells; leave out only, seeds, tasks and minutes"
+        )
+    options = replace(options, data_dir=data_folder(data_dir).absolute(), minutes=None)  # the limit is the grid's
     loaded, pairs = load_grid(grid), override_pairs(overrides)
     in_full = not quick and not isinstance(grid, Mapping) and is_shipped(find(grid, kind="grid"))
     # absolute paths, since a connection to Ray may change the working directory
@@ -170,7 +175,7 @@ def grid(
         if not table_only:
             analyses = checked(analyses, loaded.name, console, changed=bool(pairs))
         analyse = partial(carry_out, analyses, options=options, folder=folder, console=console, draw_only=table_only)
-    with nullcontext() if table_only else alone_in(folder):
+    with time_limit(minutes), nullcontext() if table_only else alone_in(folder):
         return _run_left(loaded, cells, chosen, analyse, changes, folder, options, console, in_full)
 
 

@@ -204,7 +204,10 @@ class Does(Callback):
 
 
 class EndsAfter(Callback):
-    """Ends a run after a round: `error` raises, others send a signal, once or twice, or kill the process."""
+    """Ends a run after a round: `error` raises, others send a signal, once or twice, or kill the process.
+
+    `alarm` sends that of the run's timer.
+    """
 
     round: int
     how: str = "error"
@@ -215,15 +218,19 @@ class EndsAfter(Callback):
             return
         if self.how == "error":
             raise RuntimeError("left on purpose")
+        sent = {"kill": signal.SIGKILL, "alarm": signal.SIGALRM}.get(self.how, signal.SIGTERM)
         for _ in range(2 if self.how == "twice" else 1):
-            os.kill(os.getpid(), signal.SIGKILL if self.how == "kill" else signal.SIGTERM)
+            os.kill(os.getpid(), sent)
 
 
-def run_scene(folder: Path, *callbacks: Callback, resume: bool = False, **changes: Any) -> rayfl.Result:
+def run_scene(
+    folder: Path, *callbacks: Callback, resume: bool = False, minutes: float | None = None, **changes: Any
+) -> rayfl.Result:
     """Runs SCENE with a checkpoint after every round, or resumes it from its folder."""
     where: Any = {"resume": folder} if resume else {"folder": folder}
     scenario = tables(**SCENE) | {"checkpoint": {"rounds": 1}} | changes
-    return rayfl.run(scenario, backend="inline", callbacks=callbacks, console=Console(width=10_000), **where)
+    console = Console(width=10_000)
+    return rayfl.run(scenario, backend="inline", callbacks=callbacks, minutes=minutes, console=console, **where)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

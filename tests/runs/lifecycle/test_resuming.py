@@ -21,7 +21,7 @@ from rich.console import Console
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
-from rayfl.interruption import Terminated
+from rayfl.interruption import Terminated, TimeOver
 from rayfl.runs.checkpoints import FORMAT
 from tests.algorithms.scene import TanhNet
 from tests.callbacks.scene import PLAIN
@@ -81,6 +81,22 @@ def test_the_first_signal_ends_a_run_with_its_round_and_a_checkpoint(undisturbed
     assert (status["status"], status["reason"]) == ("interrupted", "SIGTERM")
     (manifest,) = (tmp_path / "checkpoints").glob("*.json")
     assert int(manifest.stem.removeprefix("round-")) == status["committed_rounds"]
+    assert_same(run(tmp_path, resume=True), undisturbed)
+
+
+def test_a_run_whose_minutes_are_over_ends_with_its_round_and_resumes_to_the_same_bits(
+    undisturbed: rayfl.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    timers: list[float] = []
+    monkeypatch.setattr(signal, "setitimer", lambda which, seconds: timers.append(seconds))
+    with pytest.raises(TimeOver):
+        run(tmp_path, EndsAfter(name="ends", round=5, how="alarm"), checkpoint={}, minutes=1.5)
+    assert timers == [90, 0]
+    assert "interrupted (its minutes were over): the run ends after the current round" in capsys.readouterr().out
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["status"], status["reason"]) == ("interrupted", "its minutes were over")
+    (manifest,) = (tmp_path / "checkpoints").glob("*.json")
+    assert 5 <= int(manifest.stem.removeprefix("round-")) == status["committed_rounds"] < ROUNDS
     assert_same(run(tmp_path, resume=True), undisturbed)
 
 
