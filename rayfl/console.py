@@ -49,9 +49,14 @@ class _Log(io.TextIOBase):
         return len(text)
 
 
+def redraws(console: Console) -> bool:
+    """Whether a line can be drawn again: the console is a terminal that shows what is printed."""
+    return console.is_terminal and not (console.is_dumb_terminal or console.quiet)
+
+
 def bar_on(console: Console, *columns: ProgressColumn) -> Progress | None:
-    """Returns a bar as wide as the terminal: description, bar, then `columns`. None if the console is no terminal."""
-    if not console.is_terminal or console.is_dumb_terminal:
+    """A bar as wide as the terminal: description, bar, then `columns`. None where nothing can be drawn again."""
+    if not redraws(console):
         return None
     description = TextColumn("{task.description}", markup=False, style="bold")
     return Progress(description, BarColumn(bar_width=None), *columns, console=console, expand=True)

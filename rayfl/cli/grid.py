@@ -82,8 +82,14 @@ def _execute(options: argparse.Namespace) -> int:
 
         print_grids(grid_entries())
         return 0
-    from rayfl.studies.grid.cell_runs import LOG
-    from rayfl.studies.grid.execution import grid  # loads PyTorch
+    from rich.console import Console
+
+    from rayfl.steps import starting
+
+    console = Console()
+    with starting(console, options.name):
+        from rayfl.studies.grid.cell_runs import LOG
+        from rayfl.studies.grid.execution import grid  # loads PyTorch
 
     result = grid(
         options.name,
@@ -98,6 +104,7 @@ def _execute(options: argparse.Namespace) -> int:
         data_dir=options.data_dir,
         table_only=options.table_only,
         minutes=options.minutes,
+        console=console,
     )
     for outcome in result.failed:
         print(f"error: {outcome.cell}: {outcome.error} (see {outcome.cell.folder / LOG})", file=sys.stderr)

@@ -119,10 +119,14 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
-        from rayfl.runs.again import resume_or_start
-        from rayfl.runs.session import run_with
+        from rayfl.steps import starting
 
-        console, chosen = Console(), run_options(options)
+        console = Console()
+        with starting(console, str(options.name or options.resume)):
+            from rayfl.runs.again import resume_or_start
+            from rayfl.runs.session import run_with
+
+            chosen = run_options(options)
         if options.resume_or_start:
             again = resume_or_start(chosen, options.resume_or_start, lambda text: console.print(text, soft_wrap=True))
             if again is None:

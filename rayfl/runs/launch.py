@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ from rayfl.runs.run import Run
 from rayfl.runs.run_lock import run_lock
 from rayfl.runs.status import Status
 from rayfl.runs.working_folder import Mirror
+from rayfl.steps import step
 
 if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
@@ -128,7 +130,7 @@ def _launch_held(
             old.put_back()  # if an attempt to start over was killed
         if launch.options.resume:
             check_something_left(launch.folder, scenario, launch.options.callbacks, launch.where)
-    run_plan, model = prepared.plan(scenario)
+    run_plan, model = prepared.plan(scenario, partial(step, console))
     if launch.mirror and not run_plan.scenario.repeatable:
         raise ScenarioError(
             f"'{launch.mirror.remote}': a run with `secure` noise charges each update on disk before its release; name "
@@ -137,7 +139,7 @@ def _launch_held(
     if launch.options.centralise:
         keep = launch.options.centralise == "keep_momentum"
         counterpart = centralised(run_plan.scenario, run_plan.result.population.sizes, keep)
-        run_plan, model = prepared.plan(counterpart)
+        run_plan, model = prepared.plan(counterpart, partial(step, console))
     named, passed = build_callbacks(run_plan.scenario), checked(launch.options.callbacks, run_plan.scenario)
     if all(type(callback).__module__.startswith("rayfl.") for callback in passed):  # others may log any column
         check_ranking_metrics(named, run_plan.scenario, run_plan.result.store, "callbacks.{}")
@@ -260,10 +262,12 @@ def _session(
         from rayfl.backends.inline import inline_session
 
         return inline_session(run_plan)
-    if launch.kept:
-        launch.kept.wait_for_ray()
-    from rayfl.backends.ray.log import NAME, RayLog
-    from rayfl.backends.ray.session import ray_session
+    with step(console, "starting", "Ray"):
+        if launch.kept:
+            launch.kept.wait_for_ray()
+            launch.kept.connect(launch.options.address, run_plan.scenario.resources.dashboard)
+        from rayfl.backends.ray.log import NAME, RayLog
+        from rayfl.backends.ray.session import ray_session
 
     told: list[str] = []
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from rayfl.engine.plan.fixed_part import Trainings
 from rayfl.engine.plan.headline import metrics_key
 from rayfl.engine.plan.message_sizes import MessageSizes, planned_messages
 from rayfl.engine.plan.network_trial import build_checked
+from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
 from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
@@ -47,8 +49,14 @@ from rayfl.tasks.construction import build_task, task_key
 
 T = TypeVar("T")
 
+Step = Callable[[str, str], AbstractContextManager[None]]
+
 KEPT = 4
 """Number of data sets, and of plans with their networks, in memory at once."""
+
+
+def _unseen(doing: str, what: str) -> AbstractContextManager[None]:
+    return nullcontext()
 
 
 class DataIdentity(NamedTuple):
@@ -107,11 +115,16 @@ class Prepared:
         for key in set(self._stores) - {_data_key(scenario)}:
             del self._stores[key]
 
-    def plan(self, scenario: Scenario) -> tuple[RunPlan, FlatModel]:
-        """Returns the plan of a scenario and the initial model of its last phase; see `prepare`."""
+    def plan(self, scenario: Scenario, step: Step = _unseen) -> tuple[RunPlan, FlatModel]:
+        """Returns the plan of a scenario and the initial model of its last phase; see `prepare`.
+
+        Args:
+            scenario: The scenario as loaded from files and overrides.
+            step: Shows a step while it is under way, from what is done and what it is done to.
+        """
         scenario = resolve(scenario)
         key = json.dumps(scenario.model_dump(mode="json", exclude={"module_folders"}), sort_keys=True)
-        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store, self._whole))
+        run, model = _latest(self._plans, key, lambda: _prepared(scenario, self.store, self._whole, step))
         load_initial(model, run.result.initial)  # a run may have trained it
         if run.scenario is not scenario:
             phases = [plan.with_facts(scenario=scenario) for plan in run.phases]
@@ -151,9 +164,19 @@ def prepare(scenario: Scenario, data_dir: Path, whole: bool = False) -> tuple[Ru
     return Prepared(data_dir, whole).plan(scenario)
 
 
-def _prepared(scenario: Scenario, load: Callable[[Scenario], ShardStore], whole: bool) -> tuple[RunPlan, FlatModel]:
+def _prepared(
+    scenario: Scenario, load: Callable[[Scenario], ShardStore], whole: bool, step: Step
+) -> tuple[RunPlan, FlatModel]:
     plans = check_scenario(scenario)
-    store = load(scenario)
+    with step("loading", "data"):
+        store = load(scenario)
+    with step("building", "network"):
+        return _planned(scenario, plans, store, whole)
+
+
+def _planned(
+    scenario: Scenario, plans: Sequence[PhasePlan], store: ShardStore, whole: bool
+) -> tuple[RunPlan, FlatModel]:
     for phase in scenario.phases:
         check_cohort(phase, f"phases.{phase.name}", store.num_clients)
     store = draw_test_samples(scenario.evaluation, store, scenario.data_seed)

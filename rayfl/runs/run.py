@@ -47,6 +47,7 @@ from rayfl.runs.records import Records
 from rayfl.runs.run_lock import HeldError
 from rayfl.runs.status import Status, Stop
 from rayfl.runs.summary import EndSummary
+from rayfl.steps import step
 from rayfl.wording import one_line
 
 if TYPE_CHECKING:
@@ -191,10 +192,11 @@ class Run:
             ResourceError: The hosts cannot start, or the snapshot is of a later round than the run's state.
         """
         self.status.running()
-        opened = self._session = self._stack.enter_context(session)
-        if restore is not None:
-            restore(opened)
-            self._check_joins(opened)
+        with step(self._console, "starting", "workers"):
+            opened = self._session = self._stack.enter_context(session)
+            if restore is not None:
+                restore(opened)
+                self._check_joins(opened)
         if self._ledger is not None:
             begin_to_charge(self._plan, self._ledger, opened, self._privacy, self._console)
         self._goes_on = True

@@ -23,6 +23,7 @@ from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, Backend, RunOptions
+from rayfl.steps import step
 
 if TYPE_CHECKING:
     from rayfl.backends.ray.kept_cluster import KeptCluster
@@ -169,7 +170,7 @@ class Session:
         self, loaded: Scenario, options: RunOptions, mirror: Mirror | None = None, prepared: Prepared | None = None
     ) -> Result:
         cluster = self._cluster()
-        with collection_paused():
+        with collection_paused(), step(self._console, "loading", "PyTorch and Ray" if cluster else "PyTorch"):
             if cluster and loaded.start is None:  # a start that must run first may wait for other programs
                 cluster.connect_early(options.address, loaded)
             # loading PyTorch takes about as long as Ray takes to start in the meantime

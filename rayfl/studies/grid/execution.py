@@ -26,6 +26,7 @@ from rayfl.remote_folder import local
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, RunOptions
+from rayfl.steps import step
 from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
 from rayfl.studies.grid.cells import Cell, cells_of, check_data_unchanged, check_same_data
 from rayfl.studies.grid.progress import GridProgress
@@ -213,7 +214,8 @@ def _run_left(
         if real_data:
             check_no_stand_ins(in_order, options.data_dir)
         prepared = Prepared(options.data_dir)
-        check_cells(in_order, prepared, grid.figures)
+        with step(console, "checking", "data and networks of all cells"):
+            check_cells(in_order, prepared, grid.figures)
         check_data_unchanged(finished, remaining, prepared)
         if options.backend == "ray":  # other processes run the cells
             prepared = None
