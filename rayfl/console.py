@@ -1,4 +1,4 @@
-"""What rayfl prints: the consoles of commands and of runs that print to a file, the progress bar, and tables of texts.
+"""What rayfl prints: the consoles of commands and of runs that print to a file, lines, the progress bar, and tables.
 
 A table is also written as Markdown and as HTML.
 """
@@ -6,6 +6,7 @@ A table is also written as Markdown and as HTML.
 from __future__ import annotations
 
 import io
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.table import Table
@@ -30,6 +32,27 @@ PIPE_WIDTH = 1000
 def table_console() -> Console:
     """A console as wide as the terminal; in a pipe, wide enough to wrap nothing."""
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+
+
+LABEL = 9
+"""Characters of the labels with which lines at the start of a run or grid begin: `data     `."""
+
+_PIECES = re.compile(r"/*[^\s/]+/*\s*|\s+|/+\s*")
+"""What stays together in a line: a word, or a name within a path with its slashes."""
+
+
+def print_wrapped(console: Console, text: str, style: str = "", indent: int = 0) -> None:
+    """Prints a line as it is; one that is wider than the terminal is continued below, indented.
+
+    Lines break at spaces and after the slashes of paths. In a pipe they never do.
+    """
+    lines = [""]
+    for piece in _PIECES.findall(text) if console.is_terminal else [text]:
+        if lines[-1].strip() and cell_len(lines[-1] + piece.rstrip()) > console.width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append(" " * indent)
+        lines[-1] += piece
+    console.print(Text("\n".join(lines), style=style), soft_wrap=True)
 
 
 def log_console(path: Path) -> Console:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import (
@@ -119,6 +120,7 @@ def _execute(options: argparse.Namespace) -> int:
     else:
         from rich.console import Console
 
+        from rayfl.console import print_wrapped
         from rayfl.steps import starting
 
         console = Console()
@@ -128,7 +130,7 @@ def _execute(options: argparse.Namespace) -> int:
 
             chosen = run_options(options)
         if options.resume_or_start:
-            again = resume_or_start(chosen, options.resume_or_start, lambda text: console.print(text, soft_wrap=True))
+            again = resume_or_start(chosen, options.resume_or_start, partial(print_wrapped, console))
             if again is None:
                 return 0
             chosen = again

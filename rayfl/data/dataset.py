@@ -158,6 +158,8 @@ class Provenance:
         description: A description in words.
         files: (path, SHA-256 in hexadecimal) of every file read.
         digest: SHA-256 of the data before partitioning, by `rayfl.data.scenario_data`; sources leave it empty.
+        notice: For generated data that stands in for real data: for which, why, and how to get the real data; the
+            description begins with it.
 
     Example:
         >>> from rayfl.data import Provenance
@@ -169,6 +171,7 @@ class Provenance:
     description: str
     files: tuple[tuple[str, str], ...] = ()
     digest: str = ""
+    notice: str = ""
 
 
 @dataclass(frozen=True, eq=False)

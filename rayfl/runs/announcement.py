@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from rayfl.config.scenario import Scenario
+from rayfl.console import LABEL, print_wrapped
 from rayfl.data.split_facts import empty_classes
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.device import differing_hosts
@@ -18,29 +19,42 @@ from rayfl.models.flat import FlatModel
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
 
 
+def say(console: Console, line: str, style: str = "") -> None:
+    """Prints a line that begins with a label; on a narrow terminal, its text is continued below its text."""
+    print_wrapped(console, line, style, indent=LABEL)
+
+
 def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
-    """Prints the scenario and its data before the run starts; generated data stands out."""
+    """Prints the scenario and its data before the run starts; generated data stands out.
+
+    The records have the rest: a description of the data, and the files and traces with their digests.
+    """
     store, scenario = run_plan.result.store, run_plan.scenario
     data_seed = "" if scenario.data.seed is None else f", data seed {scenario.data.seed}"
+    say(console, f"{title_of(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})", "bold")
+    source = SOURCES[store.provenance.source]
+    stands_out = "yellow" if store.provenance.source == "generated" else ""
+    say(console, f"data     {store.name}, {source}: {store.summary()}", stands_out)
+    if store.provenance.notice:
+        say(console, f"note     {store.provenance.notice}", stands_out)
     lines = [
-        f"{title_of(scenario)} (scenario {scenario.name}, seed {scenario.seed}{data_seed})",
-        f"data     {store.provenance.source}: {store.provenance.description}",
-        *(f"         {path}, sha256 {digest[:16]}…" for path, digest in store.provenance.files),
-        f"         {store.summary()}",
         f"model    {run_plan.result.network.name}, {model.num_params:,} parameters",
         *_phase_lines(run_plan),
-        *_device_lines(run_plan),
     ]
+    if run_plan.devices is not None:
+        summary = run_plan.devices.summary() or "always available, and nothing takes time"
+        lines.append(f"devices  simulated: {summary}")
     if run_plan.accounting:
         lines += [f"privacy  {line}" for line in planned_cost(run_plan)]
     if note := empty_classes(store):
         lines.append(f"note     {note}")
     if store.server is not None and not any(_reads_server(plan) for plan in run_plan.phases):
         lines.append(f"note     no phase uses the server's {len(store.server):,} samples")
-    lines += privacy_lines(run_plan)
-    styles = {0: "bold", 1: "yellow" if store.provenance.source == "generated" else ""}
-    for number, line in enumerate(lines):
-        console.print(line, style=styles.get(number, ""), highlight=False, markup=False, soft_wrap=True)
+    for line in [*lines, *privacy_lines(run_plan)]:
+        say(console, line)
+
+
+SOURCES = {"files": "from files", "generated": "generated", "arrays": "from arrays in memory"}
 
 
 def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
@@ -48,7 +62,8 @@ def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
     alone = all(workload is run_plan.result for workload in run_plan.workloads)
     for phase, workload in zip(run_plan.scenario.phases, run_plan.workloads, strict=True):
         learned = "" if alone else f", task {workload.task.name}, model {workload.network.name}"
-        yield f"phase    {phase.name}: {phase.rounds} rounds, {phase.schedule}, {phase.algorithm.name}{learned}"
+        rounds = f"{phase.rounds} round{'s' * (phase.rounds != 1)}"
+        yield f"phase    {phase.name}: {rounds}, {phase.schedule}, {phase.algorithm.name}{learned}"
         part = run_plan.trained[phase.name]
         if part.num_trained < part.num_params:
             travels = "" if phase.pool else f", and {part.num_sent:,} values travel"
@@ -57,14 +72,6 @@ def _phase_lines(run_plan: RunPlan) -> Iterator[str]:
             yield f"note     {workload.network.name} or its task fails on channels-last weights, so they are contiguous"
         if phase.name in run_plan.handovers:
             yield f"         from the previous phase: {run_plan.handovers[phase.name].summary()}"
-
-
-def _device_lines(run_plan: RunPlan) -> Iterator[str]:
-    """The clients' simulated devices, and their traces."""
-    if run_plan.devices is not None:
-        yield f"devices  simulated: {run_plan.devices.summary() or 'always available, and nothing takes time'}"
-        for path, digest in run_plan.devices.files:
-            yield f"         {path}, sha256 {digest[:16]}…"
 
 
 def privacy_lines(run_plan: RunPlan) -> list[str]:
@@ -98,14 +105,14 @@ def announce_hosts(console: Console, run_plan: RunPlan, session: BackendSession,
     if session.dashboard:
         lines.append(f"ray      dashboard at {session.dashboard}")
     for line in [*lines, f"records  {where}"]:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        say(console, line)
     warnings = [differing_hosts(session.hosts)]
     if 0 < run_plan.scenario.resources.gpus_per_host < 1:
         from rayfl.engine.memory_plan import memory_note  # fake tensors take half a second to load
 
         warnings.append(memory_note(run_plan, session.hosts))
     for warning in filter(None, warnings):
-        console.print(warning, style="bold red", highlight=False, markup=False, soft_wrap=True)
+        say(console, warning, "bold red")
 
 
 def _reads_server(plan: PhasePlan) -> bool:

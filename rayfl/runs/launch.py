@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.text import Text
 
 from rayfl.backends.ray.tune import in_trial
 from rayfl.callbacks.callback import Callback
@@ -24,7 +23,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.interruption import StopRequest
 from rayfl.models.flat import FlatModel
-from rayfl.runs.announcement import announce
+from rayfl.runs.announcement import announce, say
 from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.centralised import centralised
 from rayfl.runs.changes import check_something_left
@@ -169,13 +168,10 @@ def _launch_held(
         if launch.folder and has_committed():
             old.drop()
 
-    def say(text: str) -> None:
-        console.print(Text(text, style="yellow"), soft_wrap=True)
-
     with ExitStack() as stack:
         announce(console, run_plan, model)
         if launch.folder:
-            stack.enter_context(old.kept_until(has_committed, say))
+            stack.enter_context(old.kept_until(has_committed, partial(say, console, style="yellow")))
         resumed = launch.folder if launch.options.resume else None
         place = launch.options.place or (_recorded_place(resumed) if resumed else None)
         reopened = reopen(resumed, run_plan, console, launch.mirror) if resumed else None
@@ -204,8 +200,7 @@ def _launch_held(
             pass
         metrics, state = run.finish()
     if stopped := run.stopped:
-        message = f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}"
-        console.print(Text(message), soft_wrap=True)
+        say(console, f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}")
     draw(records.folder, console)
     run.summarize()
     return Result(
@@ -229,7 +224,7 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
 
     def run_first(before: Scenario, run_folder: Path, how: How) -> None:
         does = "runs first" if how == "begin" else "resumes first"
-        console.print(Text(f"start    scenario {before.name} {does}", style="bold"), soft_wrap=True)
+        say(console, f"start    scenario {before.name} {does}", "bold")
         # its overrides come from this scenario
         folders = dict.fromkeys((*before.module_folders, *run_plan.scenario.module_folders))
         before = before.model_copy(update={"module_folders": tuple(folders)})
@@ -245,12 +240,12 @@ def _started(run_plan: RunPlan, model: FlatModel, launch: Launch, console: Conso
         )
         launch_run(before, replace(launch, options=options, for_itself=False, mirror=None), console, prepared)
 
-    def say(text: str) -> None:
-        console.print(Text(f"start    {text}", style="yellow"), soft_wrap=True)
+    def warn(text: str) -> None:
+        say(console, f"start    {text}", "yellow")
 
-    source = find_source(start, first, launch.starts, prepared, run_first, say)
+    source = find_source(start, first, launch.starts, prepared, run_first, warn)
     run_plan, taken = start_from(run_plan, first, source)
-    console.print(Text(f"start    {source.where}: {taken.summary()}"), soft_wrap=True)
+    say(console, f"start    {source.where}: {taken.summary()}")
     return run_plan
 
 
@@ -273,7 +268,7 @@ def _session(
 
     def wait(why: str) -> None:
         if not told:
-            console.print(Text(f"waiting  {why}", style="yellow"), soft_wrap=True)
+            say(console, f"waiting  {why}", "yellow")
             told.append(why)
         status.waiting(why)
         if launch.request:

@@ -184,7 +184,7 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
     left = only(folder / "results")
     assert left.name.startswith("tiny-")
     assert str(left.name) in said
-    assert "arrays from my_arrays:four_clouds" in said
+    assert "data     my_arrays:four_clouds, from arrays in memory: " in said
     assert {file.name for file in left.iterdir()} == {
         "scenario.toml",
         "status.json",

@@ -66,7 +66,7 @@ def files_or_generated(
     remedy = get.replace("get it", "get the real data")
     notice = f"{STAND_IN} {title} (generated {kind}), not real data: {why}; {remedy}"
     description = f"{notice}. {stand_in.provenance.description}"
-    return replace(stand_in, provenance=Provenance("generated", description))
+    return replace(stand_in, provenance=Provenance("generated", description, notice=notice))
 
 
 def check_memory(clients: int, bytes_each: int) -> None:

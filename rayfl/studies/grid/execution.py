@@ -19,6 +19,7 @@ from rayfl import __version__
 from rayfl.config.loader import Overrides, override_pairs
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.config.scenario_files import find, is_shipped
+from rayfl.console import LABEL, print_wrapped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
@@ -317,7 +318,7 @@ def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int
         f"records  {folder}",
     ]
     for number, line in enumerate(lines):
-        console.print(line, style="" if number else "bold", highlight=False, markup=False, soft_wrap=True)
+        print_wrapped(console, line, "" if number else "bold", indent=LABEL)
 
 
 def _counted(number: int, noun: str) -> str:
