@@ -8,11 +8,12 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich import box
@@ -103,6 +104,44 @@ class TextTable:
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
+    def fitted(self, width: int) -> list[TextTable]:
+        """The table in parts of at most so many characters a line, each with all labels; numbers are never broken.
+
+        Headings and labels that are too wide continue below. A column that is too wide alone is left as it is.
+        """
+        columns = [[heading, *cells] for heading, *cells in zip(self.header, *self.rows, strict=True)]
+        if _width(max(map(cell_len, column)) for column in columns) <= width:
+            return [self]
+        labels = {place for place, heading in enumerate(self.header) if not heading}
+        widths = [
+            min(max(map(cell_len, column)), width // 3)
+            if place in labels
+            else max(map(cell_len, [*_in_two_lines(column[0]), *column[1:]]))
+            for place, column in enumerate(columns)
+        ]
+        parts: list[set[int]] = []
+        for place in range(len(columns)):
+            if place in labels:
+                continue
+            if not parts or _width(widths[other] for other in parts[-1] | {place}) > width:
+                parts.append(set(labels))
+            parts[-1].add(place)
+
+        def folded(place: int, text: str) -> str:
+            return type(text)("\n".join(wrap(text, widths[place], break_on_hyphens=False)))
+
+        return [
+            TextTable(
+                self.caption,
+                [folded(place, self.header[place]) for place in sorted(part)],
+                [
+                    [folded(place, row[place]) if place in labels else row[place] for place in sorted(part)]
+                    for row in self.rows
+                ],
+            )
+            for part in parts
+        ]
+
     def markdown(self) -> str:
         """The table in Markdown, without its caption."""
         alignment = ["---:" if text else "---" for text in self.header]
@@ -123,6 +162,18 @@ class TextTable:
         for row in self.rows:
             shown.add_row(*(Text(text, style="bold" if isinstance(text, Bold) else "") for text in row))
         return shown
+
+
+def _in_two_lines(heading: str) -> list[str]:
+    """A heading in at most two lines, as narrow as its words allow."""
+    widths = range(max(map(len, heading.split()), default=1), len(heading) + 1)
+    return next((lines for width in widths if len(lines := wrap(heading, width)) <= 2), [heading])
+
+
+def _width(of_columns: Iterable[int]) -> int:
+    """Characters of a line of `TextTable.rich`: three between columns, two at either end."""
+    widths = list(of_columns)
+    return sum(widths) + 3 * len(widths) + 1
 
 
 def _markdown_cell(text: str) -> str:

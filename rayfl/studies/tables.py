@@ -9,9 +9,8 @@ from html import escape
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.text import Text
 
-from rayfl.console import Bold, TextTable
+from rayfl.console import Bold, TextTable, print_wrapped
 from rayfl.runs.figures.style import balanced
 from rayfl.studies.statistics import Summary
 
@@ -59,7 +58,7 @@ class TablePage:
     lists: Sequence[TextTable] = ()
 
     def show(self, console: Console, spaced: bool = False) -> None:
-        """Prints all tables, then the notes.
+        """Prints all tables, in parts where one is wider than the console, then the notes.
 
         Args:
             console: Where to print.
@@ -68,10 +67,11 @@ class TablePage:
         for table in [*self.tables, *self.lists]:
             if spaced:
                 console.print()
-            console.print(Text(table.caption, style="italic"), soft_wrap=True)
-            console.print(table.rich())
+            print_wrapped(console, table.caption, "italic")
+            for part in table.fitted(console.width):
+                console.print(part.rich())
         for note in self.notes:
-            console.print(Text(note, style="bold red" if isinstance(note, Bold) else ""), soft_wrap=True)
+            print_wrapped(console, note, "bold red" if isinstance(note, Bold) else "")
 
     def markdown(self) -> str:
         """The page as a document in Markdown."""
