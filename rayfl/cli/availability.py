@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
 from rayfl.config.scenario import Scenario
 from rayfl.data.files import KNOWN, data_folder, is_subset
-from rayfl.studies.papers import Item, data_needed
+from rayfl.studies.grid.schema import Grid
+from rayfl.studies.papers import Item, data_needed, data_of_grid
 
 Availability = Literal["found", "subset", "generated", "own", "stand-in", "missing"]
 """Availability of the data of a scenario. `found`: its files are in the data folder. `subset`: they are, and hold only
@@ -37,14 +39,28 @@ def needs(item: Item) -> tuple[dict[str, Availability], dict[str, Availability]]
     Raises:
         ScenarioError: A grid or a scenario does not exist or is wrong.
     """
-    run: dict[str, Availability] = {}
-    skipped: dict[str, Availability] = {}
-    for scenario, is_skipped in data_needed(item):
-        found = {scenario.data.name: availability(scenario)} | _weights(scenario)
-        for name, each in found.items():
-            of_kind = skipped if is_skipped else run
-            of_kind[name] = max(each, of_kind.get(name, each), key=get_args(Availability).index)
+    needed = list(data_needed(item))
+    run = worst(scenario for scenario, is_skipped in needed if not is_skipped)
+    skipped = worst(scenario for scenario, is_skipped in needed if is_skipped)
     return run, {name: each for name, each in skipped.items() if name not in run}
+
+
+def needs_of_grid(grid: Grid) -> dict[str, Availability]:
+    """The data sets and files of weights of the cells that a grid runs, and of what they start from.
+
+    Raises:
+        ScenarioError: A scenario does not exist or is wrong.
+    """
+    return worst(scenario for scenario, is_skipped in data_of_grid(grid) if not is_skipped)
+
+
+def worst(scenarios: Iterable[Scenario]) -> dict[str, Availability]:
+    """The data sets and files of weights of scenarios, each as available as to the one that finds least."""
+    found: dict[str, Availability] = {}
+    for scenario in scenarios:
+        for name, each in ({scenario.data.name: availability(scenario)} | _weights(scenario)).items():
+            found[name] = max(each, found.get(name, each), key=get_args(Availability).index)
+    return found
 
 
 def _weights(scenario: Scenario) -> dict[str, Availability]:

@@ -78,7 +78,8 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def _execute(options: argparse.Namespace) -> int:
     if options.list:
-        from rayfl.cli.list import grid_entries, print_grids
+        from rayfl.cli.entries import grid_entries
+        from rayfl.cli.list import print_grids
 
         print_grids(grid_entries())
         return 0

@@ -106,7 +106,8 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def _execute(options: argparse.Namespace) -> int:
     if options.list:
-        from rayfl.cli.list import print_scenarios, scenario_entries
+        from rayfl.cli.entries import scenario_entries
+        from rayfl.cli.list import print_scenarios
 
         print_scenarios(scenario_entries())
     elif options.show:

@@ -17,7 +17,7 @@ from rayfl.config.section import Section
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.runs.start_chain import with_starts
-from rayfl.studies.grid.schema import load_grid
+from rayfl.studies.grid.schema import Grid, load_grid
 
 Tested = Literal["agrees", "half", "differs", "unclear", "not tested", "not run"]
 """The verdicts of docs/results, which explains them."""
@@ -128,18 +128,27 @@ def load_paper(name: str) -> Paper:
 
 
 def data_needed(item: Item) -> Iterator[NeededData]:
-    """The scenarios of an item's cells, and those that they start from, in the first seed and task of every grid.
+    """The scenarios that need the data of an item; see `data_of_grid`.
 
     Raises:
         ScenarioError: A grid or a scenario does not exist or is wrong.
     """
     for name in item.grids:
-        grid = load_grid(name)
-        skipped = grid.choose(grid.skip, "skip")
-        first = grid.model_copy(update={"seeds": grid.seeds[:1], "tasks": grid.tasks and 1, "skip": ()})
-        for place, cell in first.scenarios().items():
-            for scenario in with_starts(cell):
-                yield NeededData(scenario, (place.row, place.column) in skipped)
+        yield from data_of_grid(load_grid(name))
+
+
+def data_of_grid(grid: Grid) -> Iterator[NeededData]:
+    """A grid's cells, and what they start from, in the first seed and task: one cell for each kind of data needed.
+
+    Raises:
+        ScenarioError: A scenario does not exist or is wrong.
+    """
+    skipped = grid.choose(grid.skip, "skip")
+    cells = {(kind, cell in skipped): cell for cell, kind in reversed(grid.kinds_of_data().items())}
+    first = grid.model_copy(update={"seeds": grid.seeds[:1], "tasks": grid.tasks and 1, "skip": ()})
+    for place, cell in first.scenarios(only=set(cells.values())).items():
+        for scenario in with_starts(cell):
+            yield NeededData(scenario, (place.row, place.column) in skipped)
 
 
 def titles() -> Mapping[str, str]:

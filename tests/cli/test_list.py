@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import redirect_stdout
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from rayfl.__main__ import main
-from rayfl.cli.list import OWN, ExpectedCost, ScenarioEntry, grid_entries, groups, scenario_entries
+from rayfl.cli.entries import OWN, ExpectedCost, ScenarioEntry, grid_entries, groups, scenario_entries
 from rayfl.config.loader import load_scenario
 from rayfl.config.scenario_files import find_grids, find_scenarios
 from rayfl.studies.grid.schema import load_grid
@@ -35,7 +39,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few scenarios and grids only."""
     for kind, find in (("scenarios", find_scenarios), ("grids", find_grids)):
         chosen = {name: path for name, path in find().items() if name in FEW}
-        monkeypatch.setattr(f"rayfl.cli.list.find_{kind}", lambda chosen=chosen: chosen)
+        monkeypatch.setattr(f"rayfl.cli.entries.find_{kind}", lambda chosen=chosen: chosen)
 
 
 FEW = (
@@ -86,11 +90,23 @@ def test_an_asynchronous_scenario_costs_the_answers_that_the_server_collects(
     name: str, entries: dict[str, ScenarioEntry]
 ) -> None:
     rounds, buffer = {"femnist_fedasync": (9000, 1), "femnist_fedbuff": (900, 10)}[name]
-    assert entries[name].cost == ExpectedCost(rounds, rounds * buffer)
+    assert entries[name].cost == ExpectedCost(rounds, rounds * buffer, exact=False)
 
 
 def test_cost_depends_on_the_data_where_a_share_of_unknown_clients_is_drawn(entries: dict[str, ScenarioEntry]) -> None:
-    assert entries["cityscapes_fps"].cost == ExpectedCost(100, None)
+    assert entries["cityscapes_fps"].cost == ExpectedCost(100, None, exact=False)
+
+
+def test_updates_are_marked_where_their_number_is_drawn_or_devices_may_fail(
+    entries: dict[str, ScenarioEntry], few: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`cifar10_fedbug` draws each client with a probability; `femnist_stragglers` has devices that drop out."""
+    marked = {name for name, entry in entries.items() if entry.cost is not None and not entry.cost.exact}
+    assert {"cifar10_fedbug", "femnist_stragglers"} <= marked
+    assert not {"femnist_cyclic", "cifar100_pretraining_central"} & marked
+    assert main(["list", "--scenarios"]) == 0
+    (fedbug,) = (line for line in lines(capsys) if line.startswith("cifar10_fedbug"))
+    assert "300 rounds, ≈ 300 updates" in fedbug
 
 
 def test_runs_of_a_grid_are_those_of_its_cells() -> None:
@@ -110,12 +126,53 @@ def test_a_text_filters_by_name_title_paper_and_data(few: None, capsys: pytest.C
     assert "cifar10_fedbug" not in names
 
 
+def names_with(*arguments: str) -> list[str]:
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main(["list", "--json", *arguments]) == 0
+    found = json.loads(out.getvalue())
+    return [entry["name"] for entry in (*found["scenarios"], *found["grids"])]
+
+
+def test_data_selects_what_trains_on_it_and_what_starts_from_a_model_of_it(few: None) -> None:
+    assert names_with("--data", "cifar10") == ["cifar10_cyclic", "cifar10_fedbug", "cyclicfl_table_2", "fedbug_table_1"]
+    assert names_with("--data", "cifar10", "gradual", "--scenarios") == ["cifar10_fedbug"]
+    assert names_with("--data", "fractals") == ["fps_moco_32"]
+
+
+def test_available_leaves_out_what_misses_data_and_grids_in_full_on_stand_ins(few: None, no_data: Path) -> None:
+    before = names_with("--available")
+    assert "imagenet_32" not in before
+    assert {"cifar10_cyclic", "fps_moco_32"} < set(before)
+    assert not {"cyclicfl_table_2", "fedbug_table_1"} & set(before)
+    (no_data / "cifar10").mkdir(parents=True)
+    pq.write_table(pa.table({"label": list(range(10))}), no_data / "cifar10" / "cifar10_few.parquet")
+    assert set(names_with("--available")) - set(before) == {"cyclicfl_table_2", "fedbug_table_1"}
+
+
+def test_data_that_nothing_needs_is_named_with_what_is_near(few: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "--data", "cifar"]) == 1
+    assert capsys.readouterr().err == "error: --data: nothing here needs data 'cifar'; did you mean 'cifar10'?\n"
+
+
+@pytest.mark.parametrize(("width", "quick"), [(80, False), (110, True)])
+def test_on_a_narrow_terminal_no_line_is_wider_and_below_100_columns_quick_is_left_out(
+    width: int, quick: bool, few: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rayfl.console.PIPE_WIDTH", width)
+    assert main(["list"]) == 0
+    said = lines(capsys)
+    assert max(map(len, said)) <= width
+    assert any("--quick: " in line for line in said) is quick
+    assert any(line.strip().startswith("femnist stand-in; 1,000 rounds, 21,800 updates") for line in said)
+
+
 def test_json_has_what_the_tables_have(few: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "femnist_cyclic", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     (entry,) = (entry for entry in found["scenarios"] if entry["name"] == "femnist_cyclic")
     assert entry["paper"] == groups()["cyclicfl"]
-    assert entry["cost"] == {"rounds": 1000, "client_updates": 21800}
+    assert entry["cost"] == {"rounds": 1000, "client_updates": 21800, "exact": True}
     assert entry["quick"]["rounds"] < 100
     assert entry["availability"] == "stand-in"
 

@@ -11,7 +11,9 @@ import tomli_w
 
 from rayfl.config.scenario_files import find_grids, find_papers, find_scenarios
 from rayfl.errors import ScenarioError
-from rayfl.studies.papers import Paper, Tested, data_needed, load_paper
+from rayfl.runs.start_chain import with_starts
+from rayfl.studies.grid.schema import load_grid
+from rayfl.studies.papers import Paper, Tested, data_needed, data_of_grid, load_paper
 from tests.docs import pages
 
 ROOT = Path(__file__).parents[2]
@@ -98,6 +100,20 @@ def test_data_of_starts_is_needed_too_and_that_of_skipped_cells_is_marked() -> N
     needed = {(need.scenario.data.name, need.skipped) for need in data_needed(table)}
     assert {("cifar10", False), ("fractals", False), ("imagenet", True)} <= needed
     assert ("imagenet", False) not in needed
+
+
+@pytest.mark.parametrize("name", ["fps_figure_3_tiny_imagenet", "coprefl_table_2", "private_arms"])
+def test_few_cells_of_a_grid_stand_for_the_data_that_all_of_them_need(name: str) -> None:
+    grid = load_grid(name)
+    skipped = grid.choose(grid.skip, "skip")
+    every = grid.model_copy(update={"seeds": grid.seeds[:1], "tasks": grid.tasks and 1, "skip": ()}).scenarios()
+    of_all = {
+        (scenario.data.name, scenario.data.source, (place.row, place.column) in skipped)
+        for place, cell in every.items()
+        for scenario in with_starts(cell)
+    }
+    few = list(data_of_grid(grid))
+    assert {(need.scenario.data.name, need.scenario.data.source, need.skipped) for need in few} == of_all
 
 
 def test_the_list_in_the_guide_is_one() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -198,7 +199,9 @@ class Grid(Section):
             for task in tasks
         ]
 
-    def scenarios(self, overrides: Overrides = (), quick: bool = False) -> dict[Place, Scenario]:
+    def scenarios(
+        self, overrides: Overrides = (), quick: bool = False, only: Collection[tuple[str, str]] | None = None
+    ) -> dict[Place, Scenario]:
         """The scenario of every place, in order.
 
         Args:
@@ -207,6 +210,7 @@ class Grid(Section):
                 again before those of the row and column.
             quick: Whether to apply the scenario's [quick] before all of them, and the grid's own after; scenarios that
                 cells start from then run in their quick form as well.
+            only: The row and column of the cells; by default all.
 
         Raises:
             ScenarioError: Names the cell.
@@ -217,6 +221,8 @@ class Grid(Section):
         scenarios = {}
         for place in self.places:
             row, column, *_ = place
+            if only is not None and (row, column) not in only:
+                continue
             if (row, column) not in loaded:
                 starts_of_column, in_column = of_column(self.columns[column])
                 own = [*table_overrides(self.rows[row]), *in_column]
@@ -236,6 +242,15 @@ class Grid(Section):
                 where = f"grid '{self.name}': columns.{column}.start.overrides"
                 raise ScenarioError(f"{where}: no cell of the column starts from a scenario; leave it out")
         return scenarios
+
+    def kinds_of_data(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """For each cell, skipped ones too, what its row and its column say of the data and the start that it needs.
+
+        Cells of which they say the same need the same data.
+        """
+        of_rows = {row: repr(_about_data(table_overrides(self.rows[row]))) for row in self.rows}
+        of_columns = {column: repr(_about_data(table_overrides(self.columns[column]))) for column in self.columns}
+        return {(row, column): (of_rows[row], of_columns[column]) for row in self.rows for column in self.columns}
 
     def _with_modules(self, cell: Scenario) -> Scenario:
         """The cell, with the folders of the grid's modules added to its own."""
@@ -292,6 +307,17 @@ def _with_absolute_paths(tables: dict[str, Any], folder: Path) -> dict[str, Any]
     if "module_folders" in tables:
         updated |= absolute({"module_folders": tables["module_folders"]}, folder)
     return updated
+
+
+def _about_data(pairs: Iterable[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """The overrides that name data, a start, or the data or start of a start."""
+    found: list[tuple[str, Any]] = []
+    for key, value in pairs:
+        if key == "start.overrides" and isinstance(value, Mapping):
+            found.append((key, _about_data(table_overrides(value))))
+        elif re.fullmatch(r"(start\.overrides\.)*(data(\.name|\.source)?|start(\.(scenario|file|weights|run))?)", key):
+            found.append((key, value))
+    return found
 
 
 def _check_label(label: str, known: Mapping[str, Any], where: str, kind: str) -> None:
