@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from rayfl.errors import RayflError
-from rayfl.interruption import interruptible
+from rayfl.interruption import TimeOver, interruptible
 from rayfl.passwords import without_passwords
 
 INTERRUPTED = 130
@@ -35,6 +35,8 @@ def exit_status(command: Callable[[], int], interrupted: str = "interrupted") ->
     except RayflError as error:
         print(f"error: {without_passwords(str(error))}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
+        if isinstance(error, TimeOver):
+            print("--minutes: the time is over", file=sys.stderr)
         print(interrupted, file=sys.stderr)
         return INTERRUPTED

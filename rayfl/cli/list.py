@@ -74,7 +74,7 @@ def _execute(options: argparse.Namespace) -> int:
     if options.paper is not None:
         return list_paper(options.paper, options.json)
     filtered = options.data is not None or options.available
-    found = [
+    found: list[ScenarioEntry | GridEntry] = [
         *([] if options.grids else scenario_entries(options.text)),
         *([] if options.scenarios else grid_entries(options.text, with_needs=filtered or options.json)),
     ]
@@ -111,7 +111,8 @@ def print_scenarios(entries: Sequence[ScenarioEntry]) -> None:
             table = _table("scenario", "title, data, cost")
             for entry in group:
                 title, data, cost, quick = _columns(entry)
-                facts = Text.assemble(data, "; ", cost, *(["; --quick: ", quick] if console.width >= STACKED else []))
+                in_brief = Text.assemble("; --quick: ", quick) if console.width >= STACKED else Text()
+                facts = Text.assemble(data, "; ", cost, in_brief)
                 table.add_row(Text(entry.name), Text("\n").join([title, facts]))
         else:
             table = _table("scenario", "title", "data", "cost", "--quick")

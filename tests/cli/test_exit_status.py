@@ -52,6 +52,15 @@ def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.Monke
     assert written.getvalue() == b"site?\nsit?\n"
 
 
+def test_a_command_whose_minutes_are_over_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    def over() -> int:
+        signal.raise_signal(signal.SIGALRM)
+        return 0
+
+    assert exit_status(over) == 130
+    assert capsys.readouterr().err == "--minutes: the time is over\ninterrupted\n"
+
+
 @pytest.mark.parametrize("command", [interrupted, terminated])
 def test_sigterm_ends_like_ctrl_c(command: object, capsys: pytest.CaptureFixture[str]) -> None:
     before = signal.getsignal(signal.SIGTERM)
