@@ -58,6 +58,7 @@ myst_dmath_double_inline = True
 
 # Notebooks are MyST Markdown, which Jupyter opens with jupytext. Each build runs the ones that have changed.
 nb_execution_mode = "force"
+nb_execution_in_temp = True  # their runs are left there
 # The kernel is this build's Python, whatever kernels the machine knows; it does not warn that it listens on loopback.
 os.environ["JUPYTER_PATH"] = str(HERE / "jupyter")
 # generous: a machine may be busy

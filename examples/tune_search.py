@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from rich.console import Console
 
 import rayfl
 
@@ -24,7 +23,7 @@ RUNS = Path("runs").absolute()  # every trial has its own working directory
 def trial(config: dict[str, Any]) -> None:
     """Runs the scenario; the configuration from Tune overrides its values."""
     overrides: dict[str, Any] = {"data.source": "generated", "phases.federated.until": 8, "resources.hosts": HOSTS}
-    rayfl.run("femnist_fedavg", quick=True, overrides=overrides | config, out=RUNS, console=Console(quiet=True))
+    rayfl.run("femnist_fedavg", quick=True, overrides=overrides | config, out=RUNS, quiet=True)
 
 
 def main() -> tune.ResultGrid:

@@ -149,9 +149,11 @@ class TextTable:
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def html(self) -> str:
-        """The table in HTML."""
-        head = "".join(f"<th>{escape(text)}</th>" for text in self.header)
-        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self.rows)
+        """The table in HTML, with numbers aligned on the right whatever the page's style."""
+        sides = [_RIGHT if text else _LEFT for text in self.header]
+        head = "".join(f"<th{side}>{escape(text)}</th>" for side, text in zip(sides, self.header, strict=True))
+        rows = ("".join(map(_html_cell, sides, row)) for row in self.rows)
+        body = "".join(f"<tr>{row}</tr>" for row in rows)
         return f"<table><caption>{escape(self.caption)}</caption><tr>{head}</tr>{body}</table>"
 
     def rich(self) -> Table:
@@ -183,5 +185,9 @@ def _markdown_cell(text: str) -> str:
     return f"**{escaped}**" if isinstance(text, Bold) else escaped
 
 
-def _html_cell(text: str) -> str:
-    return f"<td><b>{escape(text)}</b></td>" if isinstance(text, Bold) else f"<td>{escape(text)}</td>"
+_LEFT = ' style="padding:0 .6em;text-align:left"'
+_RIGHT = ' style="padding:0 .6em;text-align:right;white-space:nowrap"'
+
+
+def _html_cell(side: str, text: str) -> str:
+    return f"<td{side}>{f'<b>{escape(text)}</b>' if isinstance(text, Bold) else escape(text)}</td>"

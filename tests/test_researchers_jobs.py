@@ -139,7 +139,7 @@ def test_a_grid_interrupted_and_resumed(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.table["row"].to_pylist() == ["FedAvg", "FedAvg", "SCAFFOLD", "SCAFFOLD"]
     assert min(result.table["best"].to_pylist()) > 80
     assert repr(result) == f"<GridResult comparison: 4 runs, in {tmp_path / 'runs' / 'comparison'}>"
-    assert "| SCAFFOLD | " in result._repr_markdown_()
+    assert ">SCAFFOLD<" in result._repr_html_()
     with pytest.raises(ScenarioError, match="this grid has no seed 5"):
         rayfl.grid(table, backend="inline", out=tmp_path / "runs", console=QUIET, seeds=[5])
 

@@ -46,7 +46,6 @@ class RunSoFar:
         A callback reads the run and may stop it:
 
         >>> import rayfl
-        >>> from rich.console import Console
         >>> class FirstRound(rayfl.Callback):
         ...     def on_evaluation(self, run):
         ...         run.log(parameters=sum(tensor.numel() for tensor in run.model().values()))
@@ -56,7 +55,7 @@ class RunSoFar:
         ...     "model": "mlp",
         ...     "phases": [{"schedule": "parallel", "rounds": 50, "cohort": 2}],
         ... }
-        >>> result = rayfl.run(scenario, callbacks=[FirstRound], backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.run(scenario, callbacks=[FirstRound], backend="inline", quiet=True)
         >>> result.metrics.select(["round", "parameters"]).to_pylist()
         [{'round': 1, 'parameters': 209662.0}]
     """
@@ -135,7 +134,6 @@ class Callback(Component):
     Example:
         >>> import rayfl
         >>> from pydantic import PositiveInt
-        >>> from rich.console import Console
         >>> class Budget(rayfl.Callback):
         ...     bytes: PositiveInt
         ...
@@ -147,7 +145,7 @@ class Callback(Component):
         ...     "model": "mlp",
         ...     "phases": [{"schedule": "parallel", "rounds": 50, "cohort": 2}],
         ... }
-        >>> result = rayfl.run(scenario, callbacks=[Budget(bytes=1)], backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.run(scenario, callbacks=[Budget(bytes=1)], backend="inline", quiet=True)
         >>> len(result.metrics)
         1
     """

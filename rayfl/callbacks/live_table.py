@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any, ClassVar
 
 from pydantic import PositiveInt
+from rich.console import Console
+from rich.filesize import decimal
 
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.console import Bold, TextTable
-from rayfl.engine.plan.headline import words_of
+from rayfl.engine.plan.headline import Headline, words_of
 from rayfl.errors import ScenarioError
+from rayfl.wording import duration
 
+ABSENT = "–"
 HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
 
 
-def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], emphasised: str = "") -> TextTable:
+def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], headline: Headline | None = None) -> TextTable:
     """Makes a table of rows of metrics, without columns that are empty in all rows.
 
     Args:
         caption: Text above the table.
         rows: Some or all rows of `metrics.jsonl`.
-        emphasised: The column in bold.
+        headline: The metric that ranks rounds, in bold; it knows which scores are shares.
     """
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
     columns = [name for name in names if name not in HIDDEN]
-    cells = [[(Bold if name == emphasised else str)(_cell_text(row.get(name))) for name in columns] for row in rows]
+    bold = headline.reported if headline else ""
+    cells = [
+        [(Bold if name == bold else str)(_cell_text(name, row.get(name), headline)) for name in columns] for row in rows
+    ]
     return TextTable(caption, [*map(words_of, columns)], cells)
 
 
-def _cell_text(value: Any) -> str:
+def _cell_text(name: str, value: Any, headline: Headline | None) -> str:
     if value is None:
-        return "–"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        return ABSENT
+    if name == "bytes":
+        return decimal(value)
+    if name in ("seconds", "simulated_seconds"):
+        return duration(value)
+    if isinstance(value, float):
+        return headline.column_text(name, value) if headline else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 class LiveTable(Callback):
@@ -54,7 +65,7 @@ class LiveTable(Callback):
 
     def check(self, scenario: Scenario) -> None:
         """See `Callback.check`."""
-        if not _in_notebook():
+        if not Console().is_jupyter:
             raise ScenarioError("live_table needs a notebook, but this program does not run in one; leave it out")
 
     def on_start(self, run: RunSoFar) -> None:
@@ -78,12 +89,4 @@ class LiveTable(Callback):
         done = run.round.round if run.round else 0
         caption = f"{run.scenario.name}: round {done} of {last}{ending}"
         if self._display is not None:
-            self._display.update(HTML(metrics_table(caption, run.metrics[-self.rows :]).html()))
-
-
-def _in_notebook() -> bool:
-    if "IPython" not in sys.modules or importlib.util.find_spec("IPython") is None:
-        return False
-    from IPython import get_ipython
-
-    return get_ipython() is not None
+            self._display.update(HTML(metrics_table(caption, run.metrics[-self.rows :], run.headline).html()))

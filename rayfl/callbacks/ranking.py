@@ -11,7 +11,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import Scenario
 from rayfl.engine.columns import columns_of
-from rayfl.engine.plan.headline import Headline, headline_label, unit_of
+from rayfl.engine.plan.headline import Headline, check_target, headline_label
 from rayfl.errors import ScenarioError
 
 if TYPE_CHECKING:
@@ -183,10 +183,8 @@ class EarlyStopping(Ranked):
         Raises:
             ScenarioError: The metric is a share, and the target is not between 0 and 1.
         """
-        ranking, column = self._ranking(headlines), self.decides_by(headlines)
-        if self.target is not None and unit_of(column, ranking).symbol == "%" and not 0 <= self.target <= 1:
-            percent = f"; for {self.target:g} %, give {self.target / 100:g}" if 1 < self.target <= 100 else ""
-            raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {self.target:g}){percent}")
+        if self.target is not None:
+            check_target(self.target, self.decides_by(headlines), self._ranking(headlines))
 
     def on_evaluation(self, run: RunSoFar) -> None:
         """See `Callback.on_evaluation`."""

@@ -146,4 +146,5 @@ def run_options(options: argparse.Namespace) -> RunOptions:
     centralise: Centralise = "keep_momentum" if chosen.get("keep_momentum") else chosen.get("centralised", False)
     names = ("backend", "address", "out", "data_dir", "resume", "more")
     arguments = {name: chosen[name] for name in names if chosen.get(name)}
-    return RunOptions(centralise=centralise, minutes=chosen.get("minutes"), **arguments)
+    curves = not chosen.get("no_curves")
+    return RunOptions(centralise=centralise, minutes=chosen.get("minutes"), curves=curves, **arguments)

@@ -99,6 +99,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         metavar="ROUNDS",
         help=f"{'' if resumes else 'with --resume: '}add this many rounds to the last phase of the run",
     )
+    parser.add_argument("--no-curves", action="store_true", help="do not draw curves.png in the end")
     add_centralised(parser)
     add_shared_options(parser, "scenario")
     return parser

@@ -201,7 +201,8 @@ def _launch_held(
         metrics, state = run.finish()
     if stopped := run.stopped:
         say(console, f"stopped after round {stopped.round} by {stopped.callback}: {stopped.reason}")
-    draw(records.folder, console)
+    if launch.options.curves:
+        draw(records.folder, console)
     run.summarize()
     return Result(
         run_plan.scenario, metrics, state, records.folder, str(launch.mirror.remote) if launch.mirror else None

@@ -44,6 +44,7 @@ class RunOptions:
     resume: str | Path | None = None
     more: int = 0
     minutes: float | None = None
+    curves: bool = True
     place: GridPlace | None = None
 
     def __post_init__(self) -> None:

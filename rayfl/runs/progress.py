@@ -28,6 +28,7 @@ from rayfl.engine.events import (
     Waiting,
 )
 from rayfl.engine.plan.headline import Headline
+from rayfl.notebook import block_of
 from rayfl.wording import duration
 
 LINE_EVERY_S = 10.0
@@ -79,9 +80,9 @@ class Progress:
     """Shows how far a run is; a context manager.
 
     On a terminal it is a bar with phase, round, headline metric, client updates per second and time left. Elsewhere it
-    is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line. The
-    round of these lines never decreases: an evaluation that is reported after the line of a later round, since rounds
-    do not wait for it, gets a line of that round, which names its own.
+    is a line for every evaluated round, and one for a committed round after `LINE_EVERY_S` seconds without a line; in a
+    notebook, one line that is renewed. The round of these lines never decreases: an evaluation that is reported after
+    the line of a later round, since rounds do not wait for it, gets a line of that round, which names its own.
 
     Args:
         phases: (name, rounds) in order; rounds of events count from 1 through all of them.
@@ -207,7 +208,11 @@ class Progress:
     def _print_line(self, round: int, news: str) -> None:
         self._line_at, self._line_round = self._clock(), max(round, self._line_round)
         place = f"{self._place(self._line_round)} (round {self._line_round} of {self._last_rounds[-1]})"
-        self._console.print(Text(f"{place}: {news}{self._simulated}, {self._pace_now()}"), soft_wrap=True)
+        line = f"{place}: {news}{self._simulated}, {self._pace_now()}"
+        if block := block_of(self._console):
+            block.renew(line)
+        else:
+            self._console.print(Text(line), soft_wrap=True)
 
     def _warn(self, waiting: Waiting) -> None:
         named = ", ".join(waiting.outstanding[:UPDATES_NAMED])

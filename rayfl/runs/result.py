@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import RayflError
+from rayfl.notebook import cell
 from rayfl.runs.archive import RunArchive
 
 if TYPE_CHECKING:
@@ -31,17 +32,17 @@ class Result:
         state_dict: The final model, with PyTorch's names and layout, on the CPU.
         directory: The folder with the records; for a run at a URI, a copy that exists as long as the result.
         uri: Where the records are, for a run at a URI; else None.
+        shown_in: The number of the notebook's cell whose output ended as this result, which is not shown twice.
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> scenario = {
         ...     "name": "tiny",
         ...     "data": {"name": "handwriting", "clients": 4},
         ...     "model": "mlp",
         ...     "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
         ... }
-        >>> result = rayfl.run(scenario, backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.run(scenario, backend="inline", quiet=True)
         >>> result
         <Result tiny: 1 rounds, best test accuracy ... % in round 1, in ...>
         >>> result.metrics["test_accuracy"].to_pylist()
@@ -57,6 +58,7 @@ class Result:
     state_dict: dict[str, torch.Tensor]
     directory: Path
     uri: str | None = None
+    shown_in: int | None = None
 
     def __repr__(self) -> str:
         return f"<Result {self._summary()}, in {self.uri or self.directory}>"
@@ -64,19 +66,14 @@ class Result:
     def _repr_html_(self) -> str:
         from rayfl.callbacks.live_table import metrics_table
 
-        headline, rows = self._headline(), self.metrics[-SHOWN:].to_pylist()
-        if headline:
-            for row in rows:
-                for name in {headline.reported, headline.column}:
-                    row[name] = None if row.get(name) is None else headline.text(row[name])
-        table = metrics_table(
-            f"{self._summary()}; {self.uri or self.directory}", rows, headline.reported if headline else ""
-        ).html()
+        if self.shown_in is not None and self.shown_in == cell():
+            return ""
+        table = metrics_table(self._summary(), self.metrics[-SHOWN:].to_pylist(), self._headline()).html()
         curves = self.directory / "curves.png"
         if not curves.is_file():
             return table
         picture = b64encode(curves.read_bytes()).decode()
-        return f'{table}<img alt="learning curves" style="max-width: 640px" src="data:image/png;base64,{picture}">'
+        return f'{table}<img alt="learning curves" style="max-width: 760px" src="data:image/png;base64,{picture}">'
 
     def _summary(self) -> str:
         """`femnist_cyclic: 20 rounds, best test accuracy 63.10 % in round 18`."""

@@ -19,6 +19,7 @@ from rayfl.data.files import cache_folder, data_folder
 from rayfl.engine.memory import collection_paused
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
+from rayfl.notebook import block_of, cell, console_of
 from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -51,15 +52,15 @@ class Session:
         data_dir: As for `rayfl.run`.
         starts: As for `rayfl.run`.
         console: As for `rayfl.run`.
+        quiet: As for `rayfl.run`.
 
     Raises:
         ScenarioError: See `RunOptions`.
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> short = {"data.source": "generated", "data.clients": 4, "phases.federated.rounds": 1}
-        >>> with rayfl.Session(backend="inline", console=Console(quiet=True)) as session:
+        >>> with rayfl.Session(backend="inline", quiet=True) as session:
         ...     for lr in (0.1, 0.03):
         ...         run = session.run("femnist_fedavg", overrides={**short, "phases.federated.local.lr": lr})
         ...         print(run.scenario.phases[0].local.lr, len(run.metrics))
@@ -76,9 +77,10 @@ class Session:
         data_dir: str | Path | None = None,
         starts: str | Path | None = None,
         console: Console | None = None,
+        quiet: bool = False,
     ) -> None:
         options = RunOptions(backend=backend, address=address, out=out, data_dir=data_dir, starts=starts)
-        self._options, self._console = options.anchored(), console or Console()
+        self._options, self._console = options.anchored(), console_of(console, quiet)
         self._stack = ExitStack()
         self._kept: KeptCluster | None = None
 
@@ -107,6 +109,7 @@ class Session:
         resume: str | Path | None = None,
         more: int = 0,
         minutes: float | None = None,
+        curves: bool = True,
     ) -> Result:
         """Runs a scenario, with the arguments, the result and the errors of `rayfl.run`."""
         options = replace(
@@ -117,6 +120,7 @@ class Session:
             resume=resume,
             more=more,
             minutes=minutes,
+            curves=curves,
         )
         return self._run(scenario, overrides, quick, options)
 
@@ -131,9 +135,13 @@ class Session:
         if options.more and scenario is not None:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
         with time_limit(options.minutes):
-            return self._run_at(
+            result = self._run_at(
                 located(options.run_folder or options.out), scenario, overrides, quick, options, prepared
             )
+        if (block := block_of(self._console)) is None:
+            return result
+        block.end(result._repr_html_())
+        return replace(result, shown_in=cell())
 
     def _run_at(
         self,
@@ -221,7 +229,9 @@ def run(
     resume: str | Path | None = None,
     more: int = 0,
     minutes: float | None = None,
+    curves: bool = True,
     console: Console | None = None,
+    quiet: bool = False,
 ) -> Result:
     """Runs a scenario and returns its result.
 
@@ -253,7 +263,9 @@ def run(
         more: Only with `resume`: how many rounds to add to the last phase.
         minutes: Interrupts the run after so many minutes, its start included, as SIGTERM would: it ends after the
             current round, with a checkpoint, and raises a KeyboardInterrupt. Only in the main thread.
-        console: Where to print progress; `Console(quiet=True)` prints nothing.
+        curves: Whether to draw `curves.png` in the end; `rayfl report` and `rayfl plot` draw without it.
+        console: Where to print progress; by default to stdout, and in a notebook to one block that ends as the result.
+        quiet: Prints nothing.
 
     Returns:
         The final model, the metrics, and the folder with the records.
@@ -270,10 +282,9 @@ def run(
         on Ray:
 
         >>> import rayfl
-        >>> from rich.console import Console
         >>> short = {"phases.cyclic.rounds": 1, "phases.federated.until": 2}
         >>> short |= {"data.source": "generated", "data.clients": 4}
-        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", quiet=True)
         >>> result.metrics.select(["phase", "round"]).to_pylist()
         [{'phase': 'cyclic', 'round': 1}, {'phase': 'federated', 'round': 2}]
     """
@@ -289,8 +300,9 @@ def run(
         resume=resume,
         more=more,
         minutes=minutes,
+        curves=curves,
     )
-    return run_with(options, scenario, overrides, quick, console)
+    return run_with(options, scenario, overrides, quick, console_of(console, quiet))
 
 
 def run_with(

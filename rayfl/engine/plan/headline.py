@@ -121,6 +121,17 @@ def unit_of(column: str, headline: Headline) -> Unit:
     return Unit(1e4, "%²") if "_variance" in column else Unit(100, "%")
 
 
+def check_target(target: float, column: str, headline: Headline) -> None:
+    """Checks that a target for a column is in the unit of the records.
+
+    Raises:
+        ScenarioError: The column is a share, and the target is not between 0 and 1.
+    """
+    if unit_of(column, headline).symbol == "%" and not 0 <= target <= 1:
+        percent = f"; for {target:g} %, give {target / 100:g}" if 1 < target <= 100 else ""
+        raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {target:g}){percent}")
+
+
 def comparable_phases(scenario: Scenario, phase: Phase) -> tuple[str, ...]:
     """The phases with the same task and metrics, whose scores are comparable; empty if all phases are."""
 

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
 from scipy.stats import binom
 from torch import nn
 
@@ -100,7 +99,7 @@ def audited_run(number: int, epsilon: float, delta: float, seed: int, out: Path)
         ],
         "evaluation": {"every": 2},
     }
-    result = rayfl.run(scenario, backend="inline", out=out, console=Console(quiet=True))
+    result = rayfl.run(scenario, backend="inline", out=out, quiet=True)
     (weights,) = result.state_dict.values()
     return weights.flatten().double().numpy(), float(result.metrics["epsilon"].to_pylist()[-1])
 

@@ -25,6 +25,7 @@ from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.files import atomic_write
+from rayfl.notebook import console_of
 from rayfl.runs.figures.notebook import NotebookFigure
 from rayfl.runs.figures.style import SCREEN, drawing
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
@@ -100,6 +101,7 @@ def analyse(
     out: str | Path | None = None,
     data_dir: str | Path | None = None,
     console: Console | None = None,
+    quiet: bool = False,
     **options: Any,
 ) -> AnalysisResult:
     """Analyses finished runs: why a start helps, how clients differ, what features are worth.
@@ -115,7 +117,8 @@ def analyse(
         hosts: Largest number of worker processes; by default as many as the cluster has room for.
         out: Where to create `analyses/`; by default in the folder of the first run.
         data_dir: The folder with real data, as for `rayfl.run`.
-        console: Where to print cost, progress and findings; `Console(quiet=True)` prints nothing.
+        console: Where to print cost, progress and findings, as for `rayfl.run`.
+        quiet: Prints nothing.
         **options: Those of the analysis, such as `rounds=[1, 10]`; docs/how-to/analyse.md lists them.
 
     Raises:
@@ -148,7 +151,7 @@ def analyse(
     analysis.check_number(len(folders))
     at = Path(out) if out else folders[0].path
     launch = AnalysisSettings(backend, address, hosts, data_folder(data_dir).absolute(), at.absolute())
-    return run_analysis(analysis, folders, launch, console or Console())
+    return run_analysis(analysis, folders, launch, console_of(console, quiet))
 
 
 def run_analysis(

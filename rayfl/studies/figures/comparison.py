@@ -13,6 +13,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from rayfl.console import TextTable
+from rayfl.engine.plan.headline import check_target
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
 from rayfl.runs.figures.quantities import asked
@@ -28,7 +29,7 @@ from rayfl.studies.figures.compared_groups import (
     table_of_runs,
 )
 from rayfl.studies.figures.groups import Panels, Recorded, Source, arranged
-from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round, check_target
+from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round
 from rayfl.studies.statistics import check_smoothing
 from rayfl.studies.tables import TablePage
 
@@ -101,7 +102,6 @@ def compare(
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> def run(cohort, seed):
         ...     scenario = {
         ...         "name": "tiny",
@@ -110,7 +110,7 @@ def compare(
         ...         "model": "mlp",
         ...         "phases": [{"schedule": "parallel", "rounds": 2, "cohort": cohort}],
         ...     }
-        ...     return rayfl.run(scenario, backend="inline", console=Console(quiet=True))
+        ...     return rayfl.run(scenario, backend="inline", quiet=True)
         >>> results = [run(cohort, seed) for cohort in (1, 4) for seed in (0, 1)]
         >>> comparison = rayfl.compare(*results, labels=["one client", "all clients"], target=0.05)
         >>> comparison
@@ -128,7 +128,9 @@ def compare(
     if smooth > 1 and at == "last" and target is None and not list_runs:
         raise ScenarioError("smooth: has no effect on the score after the last round; use at = 'mean_last_5' or 'best'")
     if target is not None:
-        check_target(recorded.runs, names[0], target)
+        for run in recorded.runs:
+            if names[0] in run.columns:
+                check_target(target, names[0], run.headline)
     choice = ComparisonOptions(at, smooth, check_reference(recorded, reference), target)
     parts = [
         part
@@ -150,14 +152,13 @@ class Comparison:
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> scenario = {
         ...     "name": "tiny",
         ...     "data": {"name": "handwriting", "clients": 4},
         ...     "model": "mlp",
         ...     "phases": [{"schedule": "parallel", "rounds": 1, "cohort": 2}],
         ... }
-        >>> comparison = rayfl.compare(rayfl.run(scenario, backend="inline", console=Console(quiet=True)))
+        >>> comparison = rayfl.compare(rayfl.run(scenario, backend="inline", quiet=True))
         >>> comparison.table["mean"].to_pylist()
         [0...]
         >>> print(comparison.markdown)

@@ -72,10 +72,9 @@ def plot(
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> short = {"phases.cyclic.rounds": 1, "phases.federated.until": 2}
         >>> short |= {"data.source": "generated", "data.clients": 4}
-        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.run("femnist_cyclic", overrides=short, backend="inline", quiet=True)
         >>> figure = rayfl.plot(result, out="curve.png", x="bytes")
         >>> figure.axes[0].get_xlabel()
         'Traffic (MB)'

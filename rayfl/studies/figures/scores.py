@@ -14,7 +14,6 @@ import numpy as np
 
 from rayfl.config.execution import ClientStatistic
 from rayfl.errors import ScenarioError
-from rayfl.runs.figures.quantities import quantity_of
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 from rayfl.studies.grid.results import TAIL
 from rayfl.studies.statistics import Key, smoothed, summary
@@ -198,18 +197,6 @@ class Reached:
         values = self.costs.get(cost, {})
         over_runs = summary(values) if len(values) == self.count else None
         return over_runs and over_runs.mean
-
-
-def check_target(runs: Sequence[RecordedRun], column: str, target: float) -> None:
-    """Checks that a target is in the unit of the records.
-
-    Raises:
-        ScenarioError: The metric is a share, and the target is not between 0 and 1.
-    """
-    known = [run for run in runs if column in run.columns]
-    if not 0 <= target <= 1 and quantity_of(known, column).unit == "%":
-        percent = f"; for {target:g} %, give {target / 100:g}" if 1 < target <= 100 else ""
-        raise ScenarioError(f"target: {column} is a share between 0 and 1 (got {target:g}){percent}")
 
 
 def reached(runs: Sequence[RecordedRun], column: str, target: float, higher: bool, window: int) -> Reached:

@@ -23,6 +23,7 @@ from rayfl.console import LABEL, print_wrapped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
+from rayfl.notebook import block_of, cell, console_of
 from rayfl.remote_folder import local
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -56,10 +57,10 @@ class GridResult:
         directory: The folder with its tables and runs.
         failed: The cells that failed in this call, each with the reason in one line.
         failed_analyses: The reason for each analysis that failed in this call, by its label.
+        shown_in: As for `rayfl.Result`.
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> tables = {
         ...     "name": "one_cell",
         ...     "scenario": "femnist_fedavg",
@@ -67,7 +68,7 @@ class GridResult:
         ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
         ... }
         >>> short = {"phases.federated.rounds": 1}
-        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", quiet=True)
         >>> result
         <GridResult one_cell: 1 runs, in ...>
         >>> result.table["row"].to_pylist(), list(result.failed)
@@ -79,6 +80,7 @@ class GridResult:
     failed: Sequence[Outcome]
     _table: GridTable
     failed_analyses: Mapping[str, str] = field(default_factory=dict)
+    shown_in: int | None = None
 
     @property
     def table(self) -> pa.Table:
@@ -89,8 +91,9 @@ class GridResult:
         failed = f", {len(self.failed)} failed" if self.failed else ""
         return f"<GridResult {self.grid.name}: {len(self.table)} runs{failed}, in {self.directory}>"
 
-    def _repr_markdown_(self) -> str:
-        return self._table.page(all_runs=False).markdown()
+    def _repr_html_(self) -> str:
+        shown = self.shown_in is not None and self.shown_in == cell()
+        return "" if shown else self._table.page(all_runs=False).html()
 
 
 def grid(
@@ -108,6 +111,7 @@ def grid(
     table_only: bool = False,
     minutes: float | None = None,
     console: Console | None = None,
+    quiet: bool = False,
 ) -> GridResult:
     """Runs the unfinished cells of a grid side by side, writes its tables, and then carries out its analyses.
 
@@ -130,7 +134,8 @@ def grid(
         data_dir: As for `rayfl.run`.
         table_only: Runs nothing; makes the tables of the finished cells, and draws complete analyses again.
         minutes: Interrupts the grid after so many minutes, as SIGTERM would. Only in the main thread.
-        console: Where progress and tables are printed; `Console(quiet=True)` prints nothing.
+        console: Where progress and tables are printed, as for `rayfl.run`.
+        quiet: Prints nothing.
 
     Raises:
         ScenarioError: A cell is wrong, or was finished with another scenario; raised before the first run.
@@ -141,7 +146,6 @@ def grid(
         Two algorithms, one column, in this process; `rayfl.grid("cyclicfl_table_2")` runs a paper's table on Ray:
 
         >>> import rayfl
-        >>> from rich.console import Console
         >>> tables = {
         ...     "name": "two_algorithms",
         ...     "scenario": "femnist_fedavg",
@@ -149,7 +153,7 @@ def grid(
         ...     "columns": {"4 writers": {"data": {"source": "generated", "clients": 4}}},
         ... }
         >>> short = {"phases.federated.rounds": 1}
-        >>> result = rayfl.grid(tables, overrides=short, backend="inline", console=Console(quiet=True))
+        >>> result = rayfl.grid(tables, overrides=short, backend="inline", quiet=True)
         >>> result.table["row"].to_pylist()
         ['FedAvg', 'FedProx']
     """
@@ -168,7 +172,7 @@ def grid(
     check_writable(folder)
     chosen = [] if table_only else _chosen(loaded, cells, only, seeds, tasks)
     changes = [*(["--quick"] if quick else []), *_changes(pairs)]
-    console = console or Console()
+    console = console_of(console, quiet)
     analyse: Analyse | None = None
     if loaded.analyses:
         from rayfl.studies.grid.analyses import analyses_of, carry_out, checked  # loads PyTorch
@@ -178,7 +182,11 @@ def grid(
             analyses = checked(analyses, loaded.name, console, changed=bool(pairs))
         analyse = partial(carry_out, analyses, options=options, folder=folder, console=console, draw_only=table_only)
     with time_limit(minutes), nullcontext() if table_only else alone_in(folder):
-        return _run_left(loaded, cells, chosen, analyse, changes, folder, options, console, in_full)
+        result = _run_left(loaded, cells, chosen, analyse, changes, folder, options, console, in_full)
+    if (block := block_of(console)) is None:
+        return result
+    block.end(result._repr_html_())
+    return replace(result, shown_in=cell())
 
 
 def _run_left(

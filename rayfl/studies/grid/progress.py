@@ -12,6 +12,7 @@ from rich.progress import TextColumn
 from rich.text import Text
 
 from rayfl.console import bar_on
+from rayfl.notebook import block_of
 from rayfl.wording import duration
 
 
@@ -64,18 +65,20 @@ class GridProgress:
 
     def _end(self, work: float, line: Text) -> None:
         self._work_done += work
-        if self._bar is None:
+        if self._bar is None and block_of(self._console) is None:
             line.append(f"; {self._counts()}, {self._left()}")
         self._console.print(line, soft_wrap=True)
         self._update()
 
     def _update(self) -> None:
+        if block := block_of(self._console):
+            block.renew(f"{self._counts()}, {self._left()}")
         if self._bar is not None:
             self._bar.update(self._task, completed=self._work_done, description=self._counts(), left=self._left())
 
     def _counts(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
-        running = f", {self._running} running" if self._bar is not None else ""
+        running = "" if self._bar is None and block_of(self._console) is None else f", {self._running} running"
         return f"{self._done} of {self._runs} runs{running}{failed}"
 
     def _left(self) -> str:
