@@ -143,18 +143,29 @@ class RunArchive:
 
     @cached_property
     def scores_of_clients(self) -> pa.Table | None:
-        """The content of clients.parquet; None without the file.
+        """The rows of clients.parquet with scores in the last round that has any; None without such a round.
+
+        Other rows are not kept, so that memory grows with the clients and not with the rounds.
 
         Raises:
             DataError: The file is damaged.
         """
-        import pyarrow.parquet as pq  # slow to load
+        import pyarrow.compute as pc  # slow to load
+        import pyarrow.parquet as pq
 
         path = self.path / CLIENTS_FILE
         if not path.is_file():
             return None
         with reading(path, "as Parquet"):
-            return pq.read_table(path)
+            last = None
+            with pq.ParquetFile(path) as file:
+                for number in range(file.num_row_groups):
+                    group = file.read_row_group(number, columns=["round", "set"])
+                    of_group = pc.max(group.filter(pc.is_valid(group["set"]))["round"]).as_py()
+                    last = of_group if last is None else max(last, of_group or last)
+            if last is None:
+                return None
+            return pq.read_table(path, filters=pc.is_valid(pc.field("set")) & (pc.field("round") == last))
 
     @cached_property
     def privacy(self) -> dict[str, Any] | None:

@@ -39,6 +39,7 @@ from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.committed_rounds import CommittedModels, LatestRounds
 from rayfl.runs.ending import end_callbacks, end_early
 from rayfl.runs.environment import describe_environment
+from rayfl.runs.figures.client_scores import scores_by_set
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
 from rayfl.runs.follower import Follower
 from rayfl.runs.privacy_record import PrivacyRecords, begin_to_charge
@@ -343,8 +344,11 @@ class Run:
         return metrics, state
 
     def summarize(self) -> None:
-        """Prints the best score and the cost of each phase."""
-        self._summary.show(self._console, self._records.where, self._privacy.summary())
+        """Prints the best score and the cost of each phase, and the scores of clients."""
+        phase = self._plan.scenario.phases[-1].name
+        clients = scores_by_set(RunArchive(self._records.folder), self._plan.headlines[phase])
+        listed = self._plan.scenario.evaluation.per_client
+        self._summary.show(self._console, self._records.where, self._privacy.summary(), clients, listed)
 
     def _charge_lost(self, write: bool = False) -> None:
         """Counts charged rounds that were under way when the run ended early; with `write`, updates privacy.json."""

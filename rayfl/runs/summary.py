@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from rayfl.engine.plain_events import (
 )
 from rayfl.engine.plan.headline import Headline, words_of
 from rayfl.engine.totals import Simulated, Traffic
+from rayfl.runs.figures.client_scores import MOST_ROWS, ClientScores, line_of_clients, table_of_clients
 from rayfl.wording import duration
 
 ABSENT = "–"
@@ -92,7 +93,14 @@ class EndSummary:
         """See `EventConsumer`."""
         self._phases = {name: _Phase.restored(phase) for name, phase in state.items()}
 
-    def show(self, console: Console, where: str, privacy: str = "") -> None:
+    def show(
+        self,
+        console: Console,
+        where: str,
+        privacy: str = "",
+        clients: Sequence[ClientScores] = (),
+        list_clients: bool = False,
+    ) -> None:
         """Prints a column for every phase that committed a round, and below the table the place of the records.
 
         Model transfers, traffic and time are those of the phase alone. Next to the best headline value is the first
@@ -102,6 +110,8 @@ class EndSummary:
             console: Where to print.
             where: The folder of the run, or its URI.
             privacy: One or two lines on the privacy spent.
+            clients: The last scores of single clients on every set of samples; each set has a line.
+            list_clients: Whether a table lists the clients of the first set, or the best and worst of many.
         """
         columns = dict(self._columns())
         labels = dict.fromkeys(label for cells in columns.values() for label in cells)
@@ -111,6 +121,12 @@ class EndSummary:
         for label in labels:
             table.add_row(Text(label), *(cells.get(label, ABSENT) for cells in columns.values()))
         console.print(table)
+        for line in filter(None, map(line_of_clients, clients)):
+            console.print(Text(f"clients: {line}"), soft_wrap=True)
+        if clients and list_clients:
+            listed = table_of_clients(clients[0], MOST_ROWS if len(clients[0]) <= MOST_ROWS else MOST_ROWS // 2)
+            console.print(Text(listed.caption, style="italic"), soft_wrap=True)
+            console.print(listed.rich())
         if privacy:
             console.print(Text(privacy), soft_wrap=True)
         console.print(Text.assemble("records: ", (where, "bold")), soft_wrap=True)

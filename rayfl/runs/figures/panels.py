@@ -21,9 +21,11 @@ from rayfl.runs.figures.quantities import Quantity, Series
 from rayfl.runs.figures.style import (
     BAND_ALPHA,
     COLUMN_INCHES,
+    DOTS,
     EDGE_ALPHA,
     GREY,
     PAGE_INCHES,
+    RASTERISED,
     LineStyle,
     Width,
     balanced,
@@ -182,6 +184,9 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> li
                 linestyle=look.dash,
                 linewidth=0.4,
             )
+        if look.dash == DOTS:
+            _draw_dots(axes, curve.x, factor * curve.mean, look)
+            continue
         place = list(styles).index(line.label)
         step = max(1, len(curve.x) // _MARKERS_PER_LINE)
         offset = place * step // max(1, len(styles))
@@ -202,6 +207,21 @@ def _draw_panel(axes: Axes, panel: Panel, styles: Mapping[str, LineStyle]) -> li
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
     axes.set_xlim(*_limits(panel))
     return mark_phases(axes, {line.label: line.boundaries for line in panel.lines}, styles)
+
+
+def _draw_dots(axes: Axes, x: np.ndarray, y: np.ndarray, look: LineStyle) -> None:
+    """Draws a dot for each value, smaller and fainter the more there are."""
+    axes.plot(
+        x,
+        y,
+        linestyle="none",
+        color=look.colour,
+        marker=look.marker,
+        markersize=float(np.clip(14 / len(x) ** 0.3, 0.9, 3.6)),
+        markeredgewidth=0,
+        alpha=float(np.clip(8 / len(x) ** 0.4, 0.25, 0.9)),
+        rasterized=len(x) > RASTERISED,
+    )
 
 
 def _limits(panel: Panel) -> tuple[float, float]:

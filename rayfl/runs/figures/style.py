@@ -36,6 +36,12 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (5, 1.3, 1.
 _MARKERS = ("o", "s", "^", "D", "v", "p", "<", ">", "h")
 MOST_LINES = 3 * len(COLOURS)
 
+DOTS = "none"
+"""The dash of values that no line connects, such as scores of clients: each has a dot."""
+
+RASTERISED = 500
+"""More dots of a kind are an image in SVG and PDF, whose size then does not grow with them."""
+
 RC: dict[str, Any] = {
     "font.size": 7.5,
     "axes.labelsize": 8,

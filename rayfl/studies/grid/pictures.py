@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -26,8 +24,8 @@ from rich.text import Text
 from rayfl.console import TextTable
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.engine.plan.headline import Headline
-from rayfl.errors import ResourceError
-from rayfl.files import reading
+from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.client_scores import scores_by_set
 from rayfl.runs.figures.style import COLOURS, SCREEN, drawing, write
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.results import CellRun, FinishedRun
@@ -123,40 +121,6 @@ def _lines(page: TablePage, width: float) -> Iterator[_Line]:
 def _widths(table: TextTable) -> list[float]:
     """Widths of the columns in inches, with room between them."""
     return [CHARACTER * (max(map(len, column)) + 3) for column in zip(table.header, *table.rows, strict=True)]
-
-
-SETS = ("client_test", "test")
-"""If clients hold out some of their training samples for testing, scores are on those."""
-
-
-def client_scores(folder: Path, headline: Headline) -> list[float | None]:
-    """Reads the headline metric of every client on its own test samples in the last evaluated round.
-
-    Args:
-        folder: The folder of the run.
-        headline: The headline metric of the run.
-
-    Returns:
-        One score per client, None where its labels leave the metric undefined; empty if the run recorded no scores of
-        single clients (`evaluation.per_client`).
-
-    Raises:
-        ResourceError: The file is damaged.
-    """
-    path = folder / "clients.parquet"
-    if not path.exists():
-        return []
-    with reading(path, "as Parquet", ResourceError):
-        if headline.metric not in pq.read_schema(path).names:
-            return []
-        table = pq.read_table(path, columns=["round", "set", headline.metric])
-    for name in SETS:
-        of_set = table.filter(pc.equal(table["set"], name))
-        if len(of_set):
-            last = of_set.filter(pc.equal(of_set["round"], pc.max(of_set["round"])))
-            scores: list[float | None] = last[headline.metric].to_pylist()
-            return scores
-    return []
 
 
 BINS = 20
@@ -283,10 +247,10 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
     scores: dict[str, dict[str, list[float]]] = {}
     clients = 0
     for cell, run in finished.items():
-        cell_scores = client_scores(cell.folder, run.headline)
-        clients += len(cell_scores)
-        if defined := [score for score in cell_scores if score is not None]:
-            scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(defined)
+        for of in scores_by_set(RunArchive(cell.folder), run.headline)[:1]:
+            clients += len(of)
+            if len(of.ranking):
+                scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(of.values[of.ranking].tolist())
     if not scores:
         why = "the labels of every client leave the metric undefined" if clients else _NO_SCORES
         _warn(console, f"no histogram of clients: {why}")

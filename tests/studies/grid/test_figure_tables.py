@@ -21,7 +21,7 @@ from rayfl.errors import ScenarioError
 from rayfl.runs.figures.style import write
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.execution import GridResult
-from rayfl.studies.grid.pictures import client_scores, draw, draw_histogram, panels
+from rayfl.studies.grid.pictures import draw, draw_histogram, panels
 from rayfl.studies.grid.results import FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid
 from rayfl.studies.grid.table import GridTable
@@ -192,15 +192,6 @@ def test_a_test_loss_that_is_not_finite_is_null_in_the_parquet_file_also_as_a_fi
     run = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, grid.figures)
     GridTable(grid, [run]).write(tmp_path)
     assert pq.read_table(tmp_path / "table.parquet")["test_loss"].to_pylist() == [None]
-
-
-def test_clients_scores_are_on_their_own_held_out_samples_in_the_last_round(tmp_path: Path) -> None:
-    folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [0.5, 0.75, 1.0])
-    assert client_scores(folder, ACCURACY) == [0.5, 0.75, 1.0]
-    (folder / "clients.parquet").unlink()
-    assert client_scores(folder, ACCURACY) == []
-    undefined = left_by_a_run(tmp_path / "other", 0.75, 0.0035, [0.5, None, 1.0])
-    assert client_scores(undefined, ACCURACY) == [0.5, None, 1.0]
 
 
 def drawn(tmp_path: Path, source: str, with_clients: bool = True) -> str:

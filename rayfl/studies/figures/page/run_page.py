@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 
 from rayfl import __version__
 from rayfl.console import TextTable
 from rayfl.errors import DataError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.client_scores import ClientScores, scores_by_set, table_of_clients
 from rayfl.runs.figures.quantities import quantity_of
 from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_so_far
-from rayfl.runs.folder import CLIENTS_FILE, ENVIRONMENT_FILE, SCENARIO_FILE
+from rayfl.runs.folder import ENVIRONMENT_FILE, SCENARIO_FILE
 from rayfl.runs.status import STATUS, UNDER_WAY
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.page.sections import (
@@ -24,6 +24,7 @@ from rayfl.studies.figures.page.sections import (
     Page,
     PageSection,
     Picture,
+    client_dots,
     curves,
     environment_section,
     histogram,
@@ -33,6 +34,7 @@ from rayfl.studies.figures.page.sections import (
     split_texts,
     statistics_over_clients,
 )
+from rayfl.studies.figures.scores import higher_is_better
 from rayfl.studies.grid.results import TAIL
 from rayfl.wording import duration
 
@@ -50,7 +52,7 @@ def run_page(folder: Path) -> Page:
     environment = archive.environment if (folder / ENVIRONMENT_FILE).exists() else {}
     run = read_so_far(archive) if archive.rows else None
     status = archive.status or {"status": "incomplete"}
-    scores = _client_scores(archive)
+    scores = [] if run is None else scores_by_set(archive, run.headline)
     data = environment.get("data") or {"name": scenario["data"]["name"], "source": ""}
     note = DataNote(data["name"], data["source"])
     sections = [_results(run), *_curves(run), _split(scenario, environment, scores), _fairness(run, scores)]
@@ -109,15 +111,26 @@ def _results(run: RecordedRun | None) -> PageSection:
                 [f"{quantity.words}, mean", shown(float(tail.mean()), quantity), f"last {len(tail)} evaluations"]
             )
     last = f"round {run.rounds[-1]}"
-    for column in ("test_loss", "train_loss"):
-        if column in run.columns:
-            quantity = quantity_of([run], column)
-            rows.append([quantity.words, shown(run.columns[column][-1], quantity), last])
     if "seconds" in run.columns:
         rows.append(["time of the rounds", duration(float(run.columns["seconds"][-1])), f"up to {last}"])
     if "bytes" in run.columns:
         rows.append(["traffic", f"{run.columns['bytes'][-1] / 1e6:,.1f} MB", f"up to {last}"])
-    return PageSection("Results", tables=[TextTable("", ["", "value", "at"], rows)])
+    return PageSection("Results", tables=[TextTable("", ["", "value", "at"], rows), _all_scores(run)])
+
+
+def _all_scores(run: RecordedRun) -> TextTable:
+    """Last and best values of every metric and loss; without the best where the direction is not known."""
+    rows = []
+    for column in (*run.scores, *(name for name in ("train_loss",) if name in run.columns)):
+        quantity, values, higher = quantity_of([run], column), run.values(column), higher_is_better(column, [run])
+        finite = np.where(np.isfinite(values), values, np.nan)
+        best = ["", ""]
+        if higher is not None and not np.isnan(finite).all():
+            place = int(np.nanargmax(finite) if higher else np.nanargmin(finite))
+            best = [shown(values[place], quantity), f"round {run.rounds[place]}"]
+        rows.append([quantity.words, shown(values[-1], quantity), *best])
+    caption = f"Every metric and loss: after round {run.rounds[-1]}, and in the round where it is best"
+    return TextTable(caption, ["", "last", "best", "best in"], rows)
 
 
 def _curves(run: RecordedRun | None) -> list[PageSection]:
@@ -133,24 +146,11 @@ def _alone(run: RecordedRun) -> Recorded:
     return Recorded((Group(run.row, "", (run,)),))
 
 
-def _client_scores(archive: RunArchive) -> list[dict[str, Any]]:
-    """Rows of clients.parquet of the last round with scores; none where clients were not scored."""
-    table = archive.scores_of_clients
-    if table is None:
-        return []
-    with reading(archive.path / CLIENTS_FILE, "as Parquet"):
-        table = table.filter(pc.is_valid(table["set"]))
-        last = pc.max(table["round"]).as_py()
-        rows: list[dict[str, Any]] = [] if last is None else table.filter(pc.equal(table["round"], last)).to_pylist()
-        return rows
-
-
-def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: list[dict[str, Any]]) -> PageSection:
+def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: Sequence[ClientScores]) -> PageSection:
     texts, pictures = split_texts(scenario, environment), []
-    for name in dict.fromkeys(row["set"] for row in scores):
-        sizes = np.array([row["samples"] for row in scores if row["set"] == name])
-        words = name.replace("_", " ")
-        pictures.append(histogram(sizes, f"{words} samples", f"Clients by their number of {words} samples"))
+    for of in scores:
+        words = of.set.replace("_", " ")
+        pictures.append(histogram(of.samples, f"{words} samples", f"Clients by their number of {words} samples"))
     if not scores:
         texts.append(
             "Samples by client were not recorded. rayfl data SCENARIO draws the split, and "
@@ -159,7 +159,7 @@ def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: 
     return PageSection("Split among clients", texts, pictures)
 
 
-def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> PageSection:
+def _fairness(run: RecordedRun | None, scores: Sequence[ClientScores]) -> PageSection:
     if run is None:
         return PageSection("Fairness over clients", ["Not recorded: no round was evaluated."])
     tables: list[TextTable] = []
@@ -172,20 +172,18 @@ def _fairness(run: RecordedRun | None, scores: list[dict[str, Any]]) -> PageSect
             quantity = quantity_of([run], name)
             rows.append([quantity.words, shown(run.columns[name][-1], quantity)])
         tables.append(TextTable(f"Statistics over clients after round {run.rounds[-1]}", ["", "value"], rows))
-    column, after = run.headline.metric, f"after round {scores[0]['round']}" if scores else ""
-    for name in dict.fromkeys(row["set"] for row in scores):
-        defined = [row[column] for row in scores if row["set"] == name and row.get(column) is not None]
-        if not defined:
+    for of in scores:
+        values, quantity = of.values[of.ranking], of.quantity(of.headline.metric)
+        if not len(values):
             continue
-        factor, unit = (100.0, " (%)") if run.headline.is_share else (1.0, "")
-        values = factor * np.array(defined)
-        words = f"{name} {column}".replace("_", " ")
-        pictures.append(histogram(values, f"{words}{unit}", f"Clients by their {words} {after}"))
-        spread = [f"{value:.4g}" for value in (*np.percentile(values, [0, 10, 50, 90, 100]), values.mean())]
-        spreads.append([words + unit, str(len(values)), *spread])
+        caption = f"Clients by their {quantity.words} after round {of.round}, and over their numbers of samples"
+        pictures.append(client_dots(of, caption))
+        spread = quantity.factor * np.array([*np.percentile(values, [0, 10, 50, 90, 100]), values.mean()])
+        spreads.append([quantity.label.lower(), str(len(values)), *(f"{value:.4g}" for value in spread)])
     if spreads:
         header = ["", "clients", "least", "10th percentile", "median", "90th percentile", "most", "mean"]
-        tables.append(TextTable(f"Scores of single clients {after}", header, spreads))
+        tables.append(TextTable(f"Scores of single clients after round {scores[0].round}", header, spreads))
+        tables.append(table_of_clients(scores[0]))
     if not tables:
         text = "Not recorded. evaluation.over_clients adds statistics over clients, evaluation.per_client every score."
         return PageSection("Fairness over clients", [text])

@@ -20,6 +20,8 @@ from rayfl.console import TextTable
 from rayfl.errors import ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.client_dots import dots_of
+from rayfl.runs.figures.client_scores import ClientScores
 from rayfl.runs.figures.curves import curves_of
 from rayfl.runs.figures.quantities import Quantity, X, quantity_of
 from rayfl.runs.figures.recorded_run import OVER_CLIENTS, RecordedRun
@@ -120,6 +122,12 @@ def run_curves(run: RecordedRun, caption: str) -> Picture:
     """The learning curves of a run, as its curves.png shows them."""
     with drawing():
         return _picture(curves_of(run), caption)
+
+
+def client_dots(scores: ClientScores, caption: str) -> Picture:
+    """A dot for every client."""
+    with drawing():
+        return _picture(dots_of(scores), caption)
 
 
 def histogram(values: np.ndarray, label: str, caption: str) -> Picture:

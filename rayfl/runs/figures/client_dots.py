@@ -1,0 +1,60 @@
+"""A dot for every client: its score among all, and against its number of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import rayfl
+from rayfl.runs.figures.client_scores import ClientScores
+from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
+from rayfl.runs.figures.quantities import Quantity, Series
+from rayfl.runs.figures.style import DOTS, LineStyle, line_style
+
+RANK, SAMPLES = Quantity("client, from the worst to the best"), Quantity("samples of the client")
+
+
+def dot_panels(
+    title: str, lines: Mapping[str, tuple[np.ndarray, np.ndarray]], y: Quantity, higher_is_better: bool = True
+) -> list[Panel]:
+    """Two panels: clients sorted by their scores, and scores over numbers of samples.
+
+    Args:
+        title: Above both.
+        lines: Scores and numbers of samples of clients, float64 [n] each, by label.
+        y: What the scores are.
+        higher_is_better: Their direction.
+    """
+    ranked, by_size = [], []
+    for label, (scores, samples) in lines.items():
+        known = ~np.isnan(scores)
+        scores, samples = scores[known], samples[known].astype(np.float64)
+        if not len(scores):
+            continue
+        ascending = np.sort(scores) if higher_is_better else -np.sort(-scores)
+        ranked.append(_dots(label, np.arange(1.0, len(scores) + 1), ascending))
+        order = np.argsort(samples, kind="stable")
+        by_size.append(_dots(label, samples[order], scores[order]))
+    panels = [Panel(title, RANK, y, tuple(ranked)), Panel(title, SAMPLES, y, tuple(by_size))]
+    return [panel for panel in panels if panel.lines]
+
+
+def _dots(label: str, x: np.ndarray, y: np.ndarray) -> DrawnCurve:
+    return DrawnCurve(label, Series(x, y, y, y, 1))
+
+
+def dot_styles(labels: Sequence[str]) -> dict[str, LineStyle]:
+    """The look of the dots of each label: that of its line elsewhere, without the line."""
+    return {label: line_style(place)._replace(dash=DOTS) for place, label in enumerate(labels)}
+
+
+def dots_of(scores: ClientScores) -> Figure:
+    """Draws the headline metric of a run's clients with the current parameters of matplotlib."""
+    label, metric = scores.set.replace("_", " "), scores.headline.metric
+    panels = dot_panels(
+        "", {label: (scores.values, scores.samples)}, scores.quantity(metric), scores.headline.higher_is_better
+    )
+    caption = f"{len(scores.ranking):,} clients after round {scores.round}; rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"
+    return draw(panels, dot_styles([label]), caption, "page")
