@@ -20,6 +20,7 @@ examples:
   {prog} runs/cyclicfl_table_2 --reference FedAvg --at mean_last_5
   {prog} runs/fedbug_table_1 --panels rows
   {prog} runs/cyclicfl_table_2 --metric test_accuracy test_loss --format latex > table.tex
+  {prog} runs/one runs/other --by client
 """
 
 PLOTTING = """\
@@ -28,6 +29,7 @@ examples:
   {prog} runs/cyclicfl_table_2 --x bytes --smooth 5 --out table_2.pdf
   {prog} runs/fedbug_figure_3_cifar100 --x phases.federated.local.unfreeze.share --at mean_last_5
   {prog} runs/one runs/other --labels "CyclicFL" "FedAvg" --metric test_accuracy train_loss --out both.svg
+  {prog} runs/one runs/other --by client --out clients.pdf
 """
 
 REPORTING = """\
@@ -167,6 +169,12 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         default="columns",
         help="one panel or table for each of the grid's columns (default), or for each of its rows",
     )
+    parser.add_argument(
+        "--by",
+        choices=["client"],
+        help="show the last scores of single clients instead, which runs record with evaluation.per_client; metrics "
+        "are then those of clients.parquet, such as accuracy",
+    )
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, Any]:
@@ -176,6 +184,7 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
         "smooth": options.smooth,
         "labels": options.labels,
         "panels": options.panels,
+        "by": options.by,
     }
 
 

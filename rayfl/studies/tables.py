@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from io import StringIO
 from typing import NamedTuple
 
 from rich.console import Console
@@ -111,6 +113,42 @@ class TablePage:
         last = len(self.tables) - 1
         tables = (_latex_table(table, self.notes if place == last else ()) for place, table in enumerate(self.tables))
         return "\n\n".join([PREAMBLE, *tables]) + "\n"
+
+
+REPR_WIDTH = 200
+"""Characters of a line of `repr`."""
+
+
+class ShownPage(ABC):
+    """What a notebook shows as tables with notes, and prints as text, in Markdown and in LaTeX."""
+
+    @property
+    @abstractmethod
+    def page(self) -> TablePage:
+        """The tables and the notes."""
+
+    @property
+    def markdown(self) -> str:
+        """The tables and the notes in Markdown."""
+        return self.page.markdown()
+
+    @property
+    def latex(self) -> str:
+        """The tables in LaTeX, for the package booktabs, with the notes below the last one."""
+        return self.page.latex()
+
+    def show(self, console: Console) -> None:
+        """Prints the tables and the notes."""
+        self.page.show(console)
+
+    def __repr__(self) -> str:
+        text = StringIO()
+        # in a notebook, rich would ignore `file` and show the tables itself
+        self.show(Console(file=text, width=REPR_WIDTH, force_jupyter=False))
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        return self.page.html()
 
 
 def _markdown_row(line: str) -> list[str]:

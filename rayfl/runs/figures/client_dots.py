@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -11,7 +11,7 @@ import rayfl
 from rayfl.runs.figures.client_scores import ClientScores
 from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
 from rayfl.runs.figures.quantities import Quantity, Series
-from rayfl.runs.figures.style import DOTS, LineStyle, line_style
+from rayfl.runs.figures.style import DOTS, line_style
 
 RANK, SAMPLES = Quantity("client, from the worst to the best"), Quantity("samples of the client")
 
@@ -45,11 +45,6 @@ def _dots(label: str, x: np.ndarray, y: np.ndarray) -> DrawnCurve:
     return DrawnCurve(label, Series(x, y, y, y, 1))
 
 
-def dot_styles(labels: Sequence[str]) -> dict[str, LineStyle]:
-    """The look of the dots of each label: that of its line elsewhere, without the line."""
-    return {label: line_style(place)._replace(dash=DOTS) for place, label in enumerate(labels)}
-
-
 def dots_of(scores: ClientScores) -> Figure:
     """Draws the headline metric of a run's clients with the current parameters of matplotlib."""
     label, metric = scores.set.replace("_", " "), scores.headline.metric
@@ -57,4 +52,4 @@ def dots_of(scores: ClientScores) -> Figure:
         "", {label: (scores.values, scores.samples)}, scores.quantity(metric), scores.headline.higher_is_better
     )
     caption = f"{len(scores.ranking):,} clients after round {scores.round}; rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"
-    return draw(panels, dot_styles([label]), caption, "page")
+    return draw(panels, {label: line_style(0)._replace(dash=DOTS)}, caption, "page")

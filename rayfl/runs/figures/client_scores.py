@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -106,7 +107,7 @@ def _on(name: str, table: pa.Table, headline: Headline) -> ClientScores:
     fixed = {*CLIENTS.names, OWNER.name}
     scores = {of: np.asarray(table[of].to_numpy(), np.float64) for of in table.column_names if of not in fixed}
     scores = {of: values for of, values in scores.items() if not np.isnan(values).all()}
-    owners = table[OWNER.name].to_pylist() if OWNER.name in table.column_names else [None]
+    owners: list[Any] = table[OWNER.name].to_pylist() if OWNER.name in table.column_names else [None]
     return ClientScores(
         int(table["round"][0].as_py()),
         name,
@@ -161,7 +162,7 @@ def table_of_clients(scores: ClientScores, most: int = MOST_ROWS) -> TextTable:
         places = np.concatenate([places[:half], places[-half:]]) if left else places
     quantities = {of: scores.quantity(of) for of in _ordered(scores)}
     numbered = ["client"] if scores.owners else []
-    decimals = {of: _decimals(quantity.factor * scores.scores[of][places]) for of, quantity in quantities.items()}
+    decimals = {of: decimals_of(quantity.factor * scores.scores[of][places]) for of, quantity in quantities.items()}
     named = scores.names
     header = ["", *numbered, "samples", *(_heading(of, quantity) for of, quantity in quantities.items())]
     rows = [
@@ -186,7 +187,7 @@ def _heading(name: str, quantity: Quantity) -> str:
     return name.replace("_", " ") + (f", {quantity.unit}" if quantity.unit else "")
 
 
-def _decimals(values: np.ndarray) -> int:
+def decimals_of(values: np.ndarray) -> int:
     """The decimals with which the largest of some values has four digits."""
     largest = np.abs(values[np.isfinite(values)]).max(initial=0.0)
     return int(np.clip(3 - np.floor(np.log10(largest)), 0, 6)) if largest else 2

@@ -6,18 +6,19 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import StringIO
-from typing import Any
+from typing import Any, get_args, overload
 
 import pyarrow as pa
-from rich.console import Console
 
+from rayfl.config.registry import nearest
 from rayfl.console import TextTable
 from rayfl.engine.plan.headline import check_target
 from rayfl.errors import ScenarioError
 from rayfl.files import reading
 from rayfl.runs.figures.quantities import asked
 from rayfl.runs.figures.recorded_run import RecordedRun
+from rayfl.studies.figures.client_comparison import ClientComparison, compare_clients
+from rayfl.studies.figures.clients import By, check_idle_with_clients
 from rayfl.studies.figures.compared_groups import (
     Compared,
     ComparedGroup,
@@ -31,10 +32,7 @@ from rayfl.studies.figures.compared_groups import (
 from rayfl.studies.figures.groups import Panels, Recorded, Source, arranged
 from rayfl.studies.figures.scores import TARGET_COSTS, At, check_round
 from rayfl.studies.statistics import check_smoothing
-from rayfl.studies.tables import TablePage
-
-REPR_WIDTH = 200
-"""Characters of a line of `repr`."""
+from rayfl.studies.tables import ShownPage, TablePage
 
 SCHEMA = pa.schema(
     [
@@ -58,6 +56,32 @@ SCHEMA = pa.schema(
 """Columns of `Comparison.table`."""
 
 
+@overload
+def compare(
+    *sources: Source,
+    reference: str | None = ...,
+    metrics: str | Iterable[str] = ...,
+    at: At = ...,
+    target: float | None = ...,
+    smooth: int = ...,
+    labels: Sequence[str] = ...,
+    panels: Panels = ...,
+    list_runs: bool = ...,
+    by: None = None,
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    *sources: Source,
+    reference: str | None = ...,
+    metrics: str | Iterable[str] = ...,
+    labels: Sequence[str] = ...,
+    panels: Panels = ...,
+    by: By,
+) -> ClientComparison: ...
+
+
 def compare(
     *sources: Source,
     reference: str | None = None,
@@ -68,7 +92,8 @@ def compare(
     labels: Sequence[str] = (),
     panels: Panels = "columns",
     list_runs: bool = False,
-) -> Comparison:
+    by: By | None = None,
+) -> Comparison | ClientComparison:
     """Compares finished runs and grids.
 
     Runs that differ in their seed alone form a group, as do the runs of a cell of a grid. Groups are compared by the
@@ -90,6 +115,9 @@ def compare(
         panels: Which parts of a grid get their own table: its `columns`, in which rows are compared, or its `rows`, in
             which columns are compared.
         list_runs: Whether a table of all runs follows, with the best round, last rounds and last round of each.
+        by: `client` compares single clients instead, paired by owner or number, by the last scores that runs recorded
+            of them (`evaluation.per_client`): at most 20, those with the largest changes up and down. `metrics` are
+            then those of clients.parquet, such as `accuracy`, or `validation_accuracy` of another set of samples.
 
     Returns:
         The comparison: a table for every metric and every panel.
@@ -123,6 +151,13 @@ def compare(
     """
     check_smoothing(smooth)
     recorded = arranged(sources, panels, labels)
+    if by is not None:
+        if by not in get_args(By):
+            raise ScenarioError(f"by: there is no '{by}'; {nearest(by, get_args(By))}")
+        check_idle_with_clients(
+            at=(at, "last"), target=(target, None), smooth=(smooth, 1), list_runs=(list_runs, False)
+        )
+        return compare_clients(recorded, asked(metrics), check_reference(recorded, reference))
     names = check_metrics(recorded, asked(metrics))
     check_round(recorded.runs, at)
     if smooth > 1 and at == "last" and target is None and not list_runs:
@@ -141,7 +176,7 @@ def compare(
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(ShownPage):
     """Runs and grids compared; made by `rayfl.compare`. A notebook shows its tables.
 
     Attributes:
@@ -203,30 +238,8 @@ class Comparison:
         ]
 
     @property
-    def markdown(self) -> str:
-        """The tables and the notes in Markdown."""
-        return self._page.markdown()
-
-    @property
-    def latex(self) -> str:
-        """The tables in LaTeX, for the package booktabs, with the notes below the last one."""
-        return self._page.latex()
-
-    def show(self, console: Console) -> None:
-        """Prints the tables and the notes."""
-        self._page.show(console)
-
-    def __repr__(self) -> str:
-        text = StringIO()
-        # in a notebook, rich would ignore `file` and show the tables itself
-        self.show(Console(file=text, width=REPR_WIDTH, force_jupyter=False))
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-    def _repr_html_(self) -> str:
-        return self._page.html()
-
-    @property
-    def _page(self) -> TablePage:
+    def page(self) -> TablePage:
+        """The tables and the notes."""
         return TablePage(self.text_tables, self.notes)
 
 

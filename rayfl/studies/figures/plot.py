@@ -15,6 +15,7 @@ from rayfl.errors import ResourceError, ScenarioError
 from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
 from rayfl.runs.figures.quantities import X, asked, default_metric, phase_ends, quantity_of, x_axis
 from rayfl.runs.figures.style import FORMATS, MOST_LINES, LineStyle, Width, drawing, line_style, write
+from rayfl.studies.figures.clients import By, check_idle_with_clients, figure_of_clients
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.scores import At, check_round, words_of
 from rayfl.studies.figures.sweep import sweep
@@ -35,6 +36,7 @@ def plot(
     labels: Sequence[str] = (),
     panels: Panels = "columns",
     width: Width | None = None,
+    by: By | None = None,
 ) -> Figure:
     """Draws learning curves of finished runs and grids, legible in print and in greyscale.
 
@@ -61,6 +63,10 @@ def plot(
             grids.
         panels: Whether the panels are the `columns` or the `rows` of a grid.
         width: `column` (3.4 inches) or `page` (7 inches); by default a column for one panel, else a page.
+        by: `client` draws a dot for every client instead, by rank and by number of samples, with the last scores that
+            runs recorded of single clients (`evaluation.per_client`). `metrics` are then those of clients.parquet, such
+            as `accuracy`, or `validation_accuracy` of another set of samples. Clients of runs that differ in their
+            seeds alone are averaged, by owner or number.
 
     Returns:
         The figure.
@@ -82,6 +88,7 @@ def plot(
     for name, value, known in (
         ("band", band, get_args(Band)),
         ("width", width or "page", get_args(Width)),
+        ("by", by or "client", get_args(By)),
     ):
         if value not in known:
             raise ScenarioError(f"{name}: there is no '{value}'; {nearest(value, known)}")
@@ -92,8 +99,12 @@ def plot(
         raise ScenarioError("at: has no effect on learning curves; give a key of the scenarios as x")
     check_round(recorded.runs, at)
     with drawing():
-        names = asked(metrics) or [default_metric(recorded.runs)]
-        if "." in x:
+        names = asked(metrics) or ([] if by else [default_metric(recorded.runs)])
+        if by == "client":
+            check_idle_with_clients(x=(x, "rounds"), at=(at, "last"), smooth=(smooth, 1), band=(band, "std"))
+            caption = _caption(recorded, 1, "none", "last scores of each client")
+            figure = figure_of_clients(recorded, names, _styles(recorded.labels), caption, width or "page")
+        elif "." in x:
             figure = _figure_over_key(recorded, names, x, at, smooth, band, width)
         else:
             figure = figure_of(recorded, names, x, smooth, band, width)
