@@ -13,7 +13,7 @@ from rich.filesize import decimal
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.scenario import Scenario
 from rayfl.console import Bold, TextTable
-from rayfl.engine.plan.headline import Headline, words_of
+from rayfl.engine.plan.headline import Headline, is_part, words_of
 from rayfl.errors import ScenarioError
 from rayfl.wording import duration
 
@@ -22,7 +22,7 @@ HIDDEN = {"round_in_phase", "bytes_down", "bytes_up"}
 
 
 def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], headline: Headline | None = None) -> TextTable:
-    """Makes a table of rows of metrics, without columns that are empty in all rows.
+    """Makes a table of rows of metrics, without scores of single classes and empty columns.
 
     Args:
         caption: Text above the table.
@@ -30,7 +30,7 @@ def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], headline: Hea
         headline: The metric that ranks rounds, in bold; it knows which scores are shares.
     """
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
-    columns = [name for name in names if name not in HIDDEN]
+    columns = [name for name in names if name not in HIDDEN and not is_part(name)]
     bold = headline.reported if headline else ""
     cells = [
         [(Bold if name == bold else str)(_cell_text(name, row.get(name), headline)) for name in columns] for row in rows

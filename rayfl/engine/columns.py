@@ -84,6 +84,12 @@ METRICS_MEANINGS = (
         "A metric over the samples of a set, such as `test_accuracy`; null where its labels leave it undefined.",
     ),
     Meaning(
+        "<set>_<metric>/<class>",
+        "as the metric",
+        "The metric of one class, by its number, such as `test_recall/3`; null for a class without samples in the set.",
+        "with `recall`, `precision` and `f1`",
+    ),
+    Meaning(
         "personalized_<metric>",
         "as the metric",
         f"Mean {_EQUAL_WEIGHTS} of the metric after each client has personalised the model.",
@@ -236,7 +242,8 @@ def columns_of(scenario: Scenario, phase: Phase, store: ShardStore) -> set[str] 
     Returns:
         Their names; None if code of the user's own, which may report scalars under any name, takes part.
     """
-    from rayfl.engine.plan.headline import headline_label
+    from rayfl.engine.plan.headline import headline_label, part_column
+    from rayfl.tasks.metrics import BY_CLASS
     from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
 
     own = [scenario.task_of(phase).name, *(callback.name for callback in scenario.callbacks)]
@@ -248,6 +255,9 @@ def columns_of(scenario: Scenario, phase: Phase, store: ShardStore) -> set[str] 
     described = [f"{name}_{headline}" for name, shards in sets.items() if shards is not None]
     known = {meaning.name for meaning in (*METRICS_MEANINGS, *REPORTED_MEANINGS) if "<" not in meaning.name} - {"phase"}
     known |= {f"{name}_{label}" for name in sets for label in ("loss", *labels)}
+    of_classes = [metric_label(metric) for metric in evaluation.metrics if metric.name in BY_CLASS]
+    classes = [str(label) for label in range(store.num_classes or 0)]
+    known |= {part_column(f"{name}_{label}", of) for name in sets for label in of_classes for of in classes}
     if evaluation.personalize:
         known |= {f"personalized_{label}{ending}" for label in labels for ending in ("", f"_{NUMBER_OF_CLIENTS}")}
         described.append(f"personalized_{headline}")

@@ -93,6 +93,8 @@ class Evaluated:
         samples: Number of test samples that were scored.
         clients: Scores by client; empty unless requested (`Evaluation.scores_by_client`).
         remarks: Remarks of metrics for the reader, such as on a collapse.
+        confusion: Numbers of test samples by label, then by predicted class, if a metric of every class is reported;
+            otherwise empty.
     """
 
     phase: str
@@ -101,6 +103,7 @@ class Evaluated:
     samples: int
     clients: tuple[ClientScore, ...] = ()
     remarks: tuple[str, ...] = ()
+    confusion: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def round_from(plain: Plain) -> RoundDone:
 
 
 def plain_evaluation(evaluated: Evaluated) -> dict[str, Any]:
-    """An evaluation without the scores of single clients, for `evaluation_from`."""
+    """An evaluation without the scores of single clients and the confusion matrix, for `evaluation_from`."""
     return {
         "phase": evaluated.phase,
         "round": evaluated.round,

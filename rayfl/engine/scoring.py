@@ -17,12 +17,14 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.held_out import BANK
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.events import ClientScore, Evaluated
+from rayfl.engine.plan.headline import part_column
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.slices import Slice
 from rayfl.errors import RayflError
 from rayfl.interruption import is_of_user_code
 from rayfl.local.batches import EvaluationBatch
 from rayfl.streams import stream
+from rayfl.tasks.metrics.by_class import ClassMetric
 from rayfl.tasks.metrics.features import BankMetric
 from rayfl.tasks.metrics.metric import Metric, State
 from rayfl.tasks.metrics.over_clients import hits_by_class, number_defined, over_clients
@@ -128,7 +130,7 @@ class Scorer:
             of_clients = [values[name] for values in personalized.values()]
             means[name] = over_clients("mean", of_clients, [0] * len(of_clients), higher_is_better=True)
             means[f"{name}_{NUMBER_OF_CLIENTS}"] = number_defined(of_clients)
-        values = {of: self._values(sets[of], bank) for of in sets}
+        values = {of: self._values(sets[of], bank, with_parts=True) for of in sets}
         columns = {f"{of}_{name}": value for of in sets for name, value in values[of].items()}
         columns |= _personalized(means)
         of_test = [(label, metric, values["test"][label]) for label, metric in self._metrics.items()]
@@ -137,14 +139,25 @@ class Scorer:
         if self._statistics:
             counted = [score.hits for score in plain if score.hits is not None]
             columns |= self._statistics.columns(clients, np.sum(counted, axis=0) if counted else None)
-        return Evaluated(phase, round_index.round, columns, _samples(sets["test"]), tuple(clients), remarks)
+        confusion = self._confusion(sets["test"])
+        return Evaluated(phase, round_index.round, columns, _samples(sets["test"]), tuple(clients), remarks, confusion)
+
+    def _confusion(self, scores: Sequence[Score]) -> tuple[tuple[int, ...], ...]:
+        """The confusion matrix of some scores, from the first metric that counts it; empty without one."""
+        for label, metric in self._metrics.items():
+            if isinstance(metric, ClassMetric):
+                counts = metric.confusion(self._merged(label, [score.states[label] for score in scores]))
+                return tuple(map(tuple, counts.tolist()))
+        return ()
 
     def _bank(self, scores: Sequence[Score]) -> dict[str, State]:
         """Returns the bank's state for each metric that compares samples with it."""
         labels = scores[0].states if scores else ()
         return {label: self._merged(label, [score.states[label] for score in scores]) for label in labels}
 
-    def _values(self, scores: Sequence[Score], bank: Mapping[str, State]) -> dict[str, float | None]:
+    def _values(
+        self, scores: Sequence[Score], bank: Mapping[str, State], with_parts: bool = False
+    ) -> dict[str, float | None]:
         """Returns the loss and every metric over some scores of a set; None where the labels leave one undefined."""
         divisor = math.fsum(score.divisor for score in scores)
         values: dict[str, float | None] = {
@@ -158,6 +171,8 @@ class Scorer:
                 else:
                     value = metric.value(state)
                 values[label] = None if value is None else float(value)
+                if with_parts:
+                    values |= {part_column(label, name): part for name, part in metric.parts(state).items()}
         return values
 
     def _merged(self, label: str, states: Sequence[State]) -> State:

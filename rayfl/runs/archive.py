@@ -17,6 +17,7 @@ from rayfl.errors import ResourceError
 from rayfl.files import read_json_object, reading
 from rayfl.runs.folder import (
     CLIENTS_FILE,
+    CONFUSION_FILE,
     ENVIRONMENT_FILE,
     METRICS_FILE,
     MODELS,
@@ -176,6 +177,23 @@ class RunArchive:
         """
         path = self.path / PRIVACY_FILE
         return read_json_object(path, ResourceError) if path.exists() else None
+
+    @cached_property
+    def confusion(self) -> dict[str, Any] | None:
+        """The last confusion matrix: `phase`, `round` and `samples`, by label and predicted class; None without one.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        path = self.path / CONFUSION_FILE
+        if not path.exists():
+            return None
+        content = read_json_object(path, ResourceError)
+        with reading(path, "as a confusion matrix", ResourceError):
+            rows = [[int(number) for number in row] for row in content["samples"]]
+            if not rows or any(len(row) != len(rows) for row in rows):
+                raise ValueError("it is not square")
+            return {"phase": str(content["phase"]), "round": int(content["round"]), "samples": rows}
 
     @cached_property
     def environment(self) -> dict[str, Any]:

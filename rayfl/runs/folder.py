@@ -19,6 +19,7 @@ ENVIRONMENT_FILE = "environment.json"
 SCENARIO_FILE = "scenario.toml"
 CLIENTS_FILE = "clients.parquet"
 PRIVACY_FILE = "privacy.json"
+CONFUSION_FILE = "confusion.json"
 
 CLIENT_PARTS = ".clients.parquet.*.*"
 """Parts of clients.parquet, merged at the end."""
@@ -95,6 +96,8 @@ FILES: Mapping[str, str] = {
     "status.json": "Whether the run is running or how it ended, the reason, and the round of the saved model.",
     "metrics.jsonl": "A line for each evaluated round.",
     "clients.parquet": "Scores and reported scalars of single clients, if the scenario asks for either.",
+    "confusion.json": "With the metrics `recall`, `precision` or `f1`: the confusion matrix of the test samples in the "
+    "last evaluated round, a row for each label with its samples by predicted class.",
     "privacy.json": "In runs with `local.dp` or `phases.N.dp`: the guarantee, and epsilon so far.",
     "model.safetensors": "The final model, or the model of the last committed round, under PyTorch's names.",
     "environment.json": "Versions, devices, worker processes, digests of the data and of your code, the seed, the "

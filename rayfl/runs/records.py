@@ -26,6 +26,7 @@ from rayfl.runs.archive import RunArchive
 from rayfl.runs.client_records import ClientRecords
 from rayfl.runs.folder import (
     CLIENTS_FILE,
+    CONFUSION_FILE,
     ENVIRONMENT_FILE,
     METRICS_FILE,
     SCENARIO_FILE,
@@ -46,6 +47,7 @@ class Records:
       `METRICS`, the scores of the evaluation and the scalars that were reported in the round. Values that are not
       finite are null; `seconds`, `bytes` and `transfers` are totals since the start of the run.
     - privacy.json: See `rayfl.runs.privacy_record`.
+    - confusion.json: The confusion matrix of the latest evaluation, if it has one; written by `state` and `close`.
     - clients.parquet: See `ClientRecords`; only if events have scores or scalars of single clients.
     - scenario.toml, environment.json, model.safetensors: Written by their own methods.
 
@@ -69,6 +71,7 @@ class Records:
         self._lines = self._last_evaluated = 0
         self._metrics = MetricsFile(folder / METRICS_FILE, reopened)
         self._small: dict[str, str] = {}
+        self._confusion: dict[str, object] = {}
         self._clients = ClientRecords(folder / CLIENTS_FILE)
 
     @classmethod
@@ -101,6 +104,7 @@ class Records:
             self._metrics.sync()
         with self._writing(CLIENTS_FILE):
             clients = self._clients.state()
+        self._write_confusion()
         return {
             "lines": self._lines,
             "last_evaluated": self._last_evaluated,
@@ -142,6 +146,7 @@ class Records:
             self._metrics.close()
         with self._writing(CLIENTS_FILE):
             self._clients.close()
+        self._write_confusion()
 
     def abandon(self) -> None:
         """Leaves the files as they are, since another process writes them now."""
@@ -179,6 +184,8 @@ class Records:
                 with self._writing(CLIENTS_FILE):
                     self._clients.add_reports(event)
             case Evaluated():
+                if event.confusion:
+                    self._confusion = {"phase": event.phase, "round": event.round, "samples": event.confusion}
                 try:
                     self._add_metrics(self._rounds.pop(event.round), event)
                 finally:  # a line that cannot be written is kept for later, and so are these rows
@@ -231,6 +238,11 @@ class Records:
         self._lines, self._last_evaluated = self._lines + 1, max(self._last_evaluated, done.round)
         with self._writing(METRICS_FILE):
             self._metrics.add(json.dumps(row, allow_nan=False, ensure_ascii=False))
+
+    def _write_confusion(self) -> None:
+        if self._confusion:
+            self._write_small(CONFUSION_FILE, json.dumps(self._confusion))
+            self._confusion = {}
 
     def _write_small(self, file: str, text: str) -> None:
         self._small[file] = text

@@ -22,7 +22,7 @@ from rayfl.engine.plain_events import (
     plain_round,
     round_from,
 )
-from rayfl.engine.plan.headline import Headline, words_of
+from rayfl.engine.plan.headline import Headline, is_part, words_of
 from rayfl.engine.totals import Simulated, Traffic
 from rayfl.runs.figures.client_scores import MOST_ROWS, ClientScores, line_of_clients, table_of_clients
 from rayfl.wording import duration
@@ -186,10 +186,12 @@ def _chosen_elsewhere(best: Evaluated | None, headline: Headline) -> dict[str, s
 
 
 def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
-    """The other scores, without losses that do not exist: the task has none on its test samples."""
+    """The other scores, without those of single classes, and losses that do not exist on a task's test samples."""
     scores = {} if last is None else last.scores
     return {
         words_of(name): headline.column_text(name, value)
         for name, value in scores.items()
-        if name != headline.column and not (name.endswith("_loss") and (value is None or math.isnan(value)))
+        if name != headline.column
+        and not is_part(name)
+        and not (name.endswith("_loss") and (value is None or math.isnan(value)))
     }

@@ -141,6 +141,20 @@ def test_records_hold_every_metric_and_the_scenario_can_be_run_again(tmp_path: P
     assert again.metrics.drop_columns(["seconds"]).equals(result.metrics.drop_columns(["seconds"]))
 
 
+def test_records_hold_the_scores_of_every_class_and_the_confusion_matrix_of_the_last_round(tmp_path: Path) -> None:
+    result = run(tmp_path, evaluation=EVALUATION | {"metrics": ["accuracy", "recall"]})
+    confusion = json.loads((result.directory / "confusion.json").read_text())
+    last = result.metrics.to_pylist()[-1]
+    assert (confusion["phase"], confusion["round"]) == (last["phase"], last["round"])
+    counts = np.array(confusion["samples"])
+    assert counts.trace() / counts.sum() == last["test_accuracy"]
+    labelled = counts.sum(axis=1)
+    expected = [int(counts[c, c]) / int(labelled[c]) if labelled[c] else None for c in range(len(counts))]
+    assert [last[f"test_recall/{c}"] for c in range(len(counts))] == expected
+    assert last["test_recall"] == pytest.approx(np.mean([score for score in expected if score is not None]))
+    assert [name for name in pq.read_schema(result.directory / "clients.parquet").names if "/" in name] == []
+
+
 @pytest.mark.slow
 def test_any_metric_can_be_the_headline(tmp_path: Path) -> None:
     text = _shown(tmp_path, evaluation=EVALUATION | {"headline": "calibration_error", "every": 1})

@@ -89,6 +89,20 @@ class Headline:
         return ranked.index(max(ranked))
 
 
+PART = "/"
+"""Before the name of a part in a column, such as a class: no label of a metric contains it."""
+
+
+def part_column(column: str, part: str) -> str:
+    """Returns the column of a part of a metric: `test_recall/3` is the recall of class 3."""
+    return f"{column}{PART}{part}"
+
+
+def is_part(column: str) -> bool:
+    """Whether a column has a part of a metric, such as the score of one class."""
+    return PART in column
+
+
 def words_of(column: str) -> str:
     """Returns the name of a column of the records as people read it.
 
@@ -115,6 +129,7 @@ def unit_of(column: str, headline: Headline) -> Unit:
         return Unit(1e-6, "MB")
     if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
         return Unit(1, "")
+    column = column.partition(PART)[0]
     shares = [*headline.shares, *([headline.metric] if headline.is_share else [])]
     if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
         return Unit(1, "")

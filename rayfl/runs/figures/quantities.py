@@ -66,6 +66,8 @@ _WORDS = {
     "energy_joules": "energy of clients in J",
 }
 _ENDINGS = (
+    (re.compile(r"/(\d+)$"), ", class \\1"),
+    (re.compile(r"/(.+)$"), ", \\1"),
     (re.compile(r"_lowest_(\d+)$"), ", worst \\1\N{NO-BREAK SPACE}% of clients"),
     (re.compile(r"_variance_corrected$"), ", variance over clients without sampling noise"),
     (re.compile(r"_variance$"), ", variance over clients"),

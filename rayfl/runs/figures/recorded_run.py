@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rayfl.engine.columns import METRICS_MEANINGS
-from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.headline import Headline, is_part
 from rayfl.engine.plan.rounds import PhaseSpan, phase_spans
 from rayfl.errors import DataError
 from rayfl.files import reading
@@ -105,9 +105,10 @@ class RecordedRun:
 
     @cached_property
     def scores(self) -> list[str]:
-        """The columns with losses and metrics of sets of samples, without statistics over clients."""
+        """The columns with losses and metrics of sets of samples, without those of single classes and over clients."""
         before = takewhile(lambda column: column != "train_loss", self.columns)
-        return [column for column in before if column not in _NO_SCORES and not OVER_CLIENTS.search(column)]
+        whole = [column for column in before if not is_part(column)]
+        return [column for column in whole if column not in _NO_SCORES and not OVER_CLIENTS.search(column)]
 
     @property
     def sets(self) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from rayfl.config.execution import ClientStatistic
+from rayfl.engine.plan.headline import PART
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 from rayfl.studies.grid.results import TAIL
@@ -110,6 +111,7 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
     """
     if column in LOWER_IS_BETTER or re.search(r"_variance(_corrected)?$", column):
         return False
+    column = column.partition(PART)[0]
     directions: dict[str, bool | None] = {"loss": False}
     for run in runs:
         directions |= _stated(run) | {run.headline.metric: run.headline.higher_is_better}

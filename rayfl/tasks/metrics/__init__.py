@@ -15,6 +15,9 @@ metrics = Registry(
         "macro_f1": "rayfl.tasks.metrics.shipped:macro_f1",
         "micro_f1": "rayfl.tasks.metrics.shipped:micro_f1",
         "balanced_accuracy": "rayfl.tasks.metrics.shipped:balanced_accuracy",
+        "recall": "rayfl.tasks.metrics.by_class:Recall",
+        "precision": "rayfl.tasks.metrics.by_class:Precision",
+        "f1": "rayfl.tasks.metrics.by_class:F1",
         "auroc": "rayfl.tasks.metrics.shipped:auroc",
         "average_precision": "rayfl.tasks.metrics.shipped:average_precision",
         "calibration_error": "rayfl.tasks.metrics.shipped:calibration_error",
@@ -25,3 +28,6 @@ metrics = Registry(
         "r2": "rayfl.tasks.metrics.outputs:R2",
     },
 )
+
+BY_CLASS = ("recall", "precision", "f1")
+"""Those that report every class too, and count the confusion matrix."""

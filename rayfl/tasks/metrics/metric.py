@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
 
 State = Mapping[str, np.ndarray]
 """The statistics that a metric keeps of some test samples."""
+
+
+Made = TypeVar("Made", bound=Callable[..., object])
+
+
+def higher_is(better: bool) -> Callable[[Made], Made]:
+    """Says of a function that makes a metric, as classes say it of theirs, whether higher values are better."""
+
+    def said(make: Made) -> Made:
+        make.__dict__["higher_is_better"] = better
+        return make
+
+    return said
 
 
 class Metric(ABC):
@@ -67,6 +81,13 @@ class Metric(ABC):
         Return None where the labels leave the metric undefined, whatever a model predicts: of a single class, no ROC
         curve can be drawn. Statistics over clients then leave the client out. A NaN is not left out.
         """
+
+    def parts(self, state: State) -> Mapping[str, float | None]:
+        """Returns further values of a state by name, such as the score of every class; none for most metrics.
+
+        They are reported for sets of samples, as columns `<set>_<label>/<name>`, and not for single clients.
+        """
+        return {}
 
     def remark(self, value: float) -> str:
         """Returns a remark on a value over all test samples for the reader; empty for most metrics."""

@@ -12,7 +12,7 @@ from pydantic import PositiveInt
 from torch.nn.functional import normalize
 
 from rayfl.errors import ScenarioError
-from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.metrics.metric import Metric, State, higher_is
 from rayfl.tasks.task import Kind
 
 
@@ -71,6 +71,7 @@ class Accuracy(TopKAccuracy):
         super().__init__(1, kind, num_outputs, class_dimension, ignored_label)
 
 
+@higher_is(True)
 def top_5(kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None) -> TopKAccuracy:
     """The share of labels among the five largest logits. Undefined without labels that count."""
     return TopKAccuracy(5, kind, num_outputs, class_dimension, ignored_label)

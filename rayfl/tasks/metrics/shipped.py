@@ -16,12 +16,13 @@ from pydantic import PositiveInt
 
 from rayfl.errors import ScenarioError
 from rayfl.tasks.metrics.adapted import Defined, TorchMetric
-from rayfl.tasks.metrics.metric import State
+from rayfl.tasks.metrics.metric import State, higher_is
 from rayfl.tasks.task import Kind
 
 Predictions = Callable[[torch.Tensor], torch.Tensor]
 
 
+@higher_is(True)
 def macro_f1(
     kind: Kind | None, num_outputs: int, predictions: Predictions, ignored_label: int | None = None
 ) -> TorchMetric:
@@ -32,6 +33,7 @@ def macro_f1(
     return _classification(torchmetrics.F1Score, _supported, kind, num_outputs, predictions, ignored_label)
 
 
+@higher_is(True)
 def micro_f1(
     kind: Kind | None, num_outputs: int, predictions: Predictions, ignored_label: int | None = None
 ) -> TorchMetric:
@@ -45,6 +47,7 @@ def micro_f1(
     )
 
 
+@higher_is(True)
 def balanced_accuracy(
     kind: Kind | None, num_outputs: int, predictions: Predictions, ignored_label: int | None = None
 ) -> TorchMetric:
@@ -55,6 +58,7 @@ def balanced_accuracy(
     return _classification(torchmetrics.Recall, _supported, kind, num_outputs, predictions, ignored_label)
 
 
+@higher_is(True)
 def auroc(
     kind: Kind | None,
     num_outputs: int,
@@ -86,6 +90,7 @@ def auroc(
     )
 
 
+@higher_is(True)
 def average_precision(
     kind: Kind | None,
     num_outputs: int,
@@ -116,6 +121,7 @@ def average_precision(
     )
 
 
+@higher_is(False)
 def calibration_error(
     kind: Kind | None,
     num_outputs: int,
@@ -144,6 +150,7 @@ def calibration_error(
     return TorchMetric(metric, predictions, lambda state: np.array([len(state["accuracies"]) > 0]))
 
 
+@higher_is(True)
 def mean_iou(
     kind: Kind | None, num_outputs: int, predictions: Predictions, ignored_label: int | None = None
 ) -> TorchMetric:
@@ -160,16 +167,19 @@ def mean_iou(
     return _classification(torchmetrics.JaccardIndex, defined, kind, num_outputs, predictions, ignored_label)
 
 
+@higher_is(False)
 def mse(kind: Kind | None) -> torchmetrics.Metric:
     """Mean squared error. Always defined."""
     return _regression(torchmetrics.MeanSquaredError(), kind)
 
 
+@higher_is(False)
 def rmse(kind: Kind | None) -> torchmetrics.Metric:
     """Root of the mean squared error. Always defined."""
     return _regression(torchmetrics.MeanSquaredError(squared=False), kind)
 
 
+@higher_is(False)
 def mae(kind: Kind | None) -> torchmetrics.Metric:
     """Mean absolute error. Always defined."""
     return _regression(torchmetrics.MeanAbsoluteError(), kind)

@@ -160,6 +160,23 @@ def test_the_page_of_a_run_has_its_results_split_fairness_privacy_and_environmen
     assert page.tags.count("img") == 5  # curves, sizes, scores, the result by epsilon, and epsilons of clients
 
 
+def test_a_run_with_scores_of_classes_has_their_table_and_the_confusion_matrix(tmp_path: Path) -> None:
+    columns = {"test_accuracy": [0.1, 0.2, 0.6], "test_recall": [0.1, 0.2, 0.5]}
+    folder = write_run(
+        tmp_path / "run", "title", 0, columns | {"test_recall/0": [0.5, 0.5, 1.0], "test_recall/1": [None, None, 0.0]}
+    )
+    (folder / "confusion.json").write_text('{"phase": "federated", "round": 6, "samples": [[6, 0], [4, 0]]}')
+    html, page = page_of(folder)
+    assert page.headings == [*HEADINGS[:2], "Classes", *HEADINGS[2:]]
+    assert ["class 0", "1"] in page.rows
+    assert ["class 1", "0"] in page.rows
+    assert ["test recall", "0.5", "0.5", "round 6"] in page.rows
+    assert "Test samples of each class by predicted class, after round 6" in html
+    (folder / "confusion.json").write_text('{"phase": "federated", "round": 6, "samples": [[6, 0], [4]]}')
+    with pytest.raises(ResourceError, match=r"confusion\.json: cannot be read as a confusion matrix .*not square"):
+        write_report(folder)
+
+
 def test_texts_of_users_are_escaped(run: Path, grid: Path) -> None:
     html, page = page_of(run)
     assert "script" not in page.tags

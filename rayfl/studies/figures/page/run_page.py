@@ -10,6 +10,7 @@ import numpy as np
 
 from rayfl import __version__
 from rayfl.console import TextTable
+from rayfl.engine.plan.headline import PART, is_part
 from rayfl.errors import DataError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
@@ -25,6 +26,7 @@ from rayfl.studies.figures.page.sections import (
     PageSection,
     Picture,
     client_dots,
+    confusion_map,
     curves,
     environment_section,
     histogram,
@@ -55,7 +57,13 @@ def run_page(folder: Path) -> Page:
     scores = [] if run is None else scores_by_set(archive, run.headline)
     data = environment.get("data") or {"name": scenario["data"]["name"], "source": ""}
     note = DataNote(data["name"], data["source"])
-    sections = [_results(run), *_curves(run), _split(scenario, environment, scores), _fairness(run, scores)]
+    sections = [
+        _results(run),
+        *_curves(run),
+        *_classes(archive, run),
+        _split(scenario, environment, scores),
+        _fairness(run, scores),
+    ]
     sections.append(_privacy(archive, run))
     sections.append(environment_section([environment], [int(scenario.get("seed", 0))]))
     text = (folder / SCENARIO_FILE).read_text(encoding="utf-8")
@@ -140,6 +148,22 @@ def _curves(run: RecordedRun | None) -> list[PageSection]:
         return [PageSection("Learning curves", pictures=[run_curves(run, "Metrics and losses by round")])]
     except DataError:
         return [PageSection("Learning curves", ["No recorded value is finite, so there is nothing to draw."])]
+
+
+def _classes(archive: RunArchive, run: RecordedRun | None) -> list[PageSection]:
+    """The confusion matrix, and the last scores of every class; nothing where no metric reports classes."""
+    if run is None or (confusion := archive.confusion) is None:
+        return []
+    caption = f"Test samples of each class by predicted class, after round {confusion['round']}"
+    scores: dict[str, dict[str, str]] = {}
+    for column in filter(is_part, run.columns):
+        whole, _, label = column.partition(PART)
+        scores.setdefault(whole, {})[label] = shown(run.columns[column][-1], quantity_of([run], column))
+    labels = dict.fromkeys(label for by_class in scores.values() for label in by_class)
+    rows = [[f"class {label}", *(by_class.get(label, "") for by_class in scores.values())] for label in labels]
+    header = ["", *(quantity_of([run], whole).words for whole in scores)]
+    table = TextTable(f"Scores of every class after round {run.rounds[-1]}", header, rows)
+    return [PageSection("Classes", pictures=[confusion_map(confusion["samples"], caption)], tables=[table])]
 
 
 def _alone(run: RecordedRun) -> Recorded:

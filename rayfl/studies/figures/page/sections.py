@@ -22,6 +22,7 @@ from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.client_dots import dots_of
 from rayfl.runs.figures.client_scores import ClientScores
+from rayfl.runs.figures.confusion import confusion_of
 from rayfl.runs.figures.curves import curves_of
 from rayfl.runs.figures.quantities import Quantity, X, quantity_of
 from rayfl.runs.figures.recorded_run import OVER_CLIENTS, RecordedRun
@@ -128,6 +129,12 @@ def client_dots(scores: ClientScores, caption: str) -> Picture:
     """A dot for every client."""
     with drawing():
         return _picture(dots_of(scores), caption)
+
+
+def confusion_map(counts: Sequence[Sequence[int]], caption: str) -> Picture:
+    """A confusion matrix."""
+    with drawing():
+        return _picture(confusion_of(np.array(counts, np.int64)), caption)
 
 
 def histogram(values: np.ndarray, label: str, caption: str) -> Picture:

@@ -1,0 +1,116 @@
+"""Recall, precision and F1 of every class, from the counts of the confusion matrix.
+
+As with other metrics here, the labels alone decide what is defined: a class without samples has no score, and one that
+has samples and is never predicted has a precision and an F1 of 0.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from rayfl.errors import RayflError, ScenarioError
+from rayfl.tasks.metrics.metric import Metric, State
+from rayfl.tasks.task import Kind
+
+MOST_CLASSES = 100
+"""Each class is a column of the metrics."""
+
+
+class ClassMetric(Metric):
+    """A score of every class, and its mean over the classes that have samples; undefined if there is none.
+
+    A state has the pairs of label and predicted class that occur, and how often each does, so that those of many small
+    clients stay small. Counts are integers, and their sums exact.
+
+    Args:
+        kind: The task's kind of classification.
+        num_outputs: Number of classes.
+        class_dimension: The dimension of the outputs that indexes the classes.
+        ignored_label: The label that is excluded.
+    """
+
+    higher_is_better = True
+    is_share = True
+
+    def __init__(
+        self, kind: Kind | None, num_outputs: int, class_dimension: int, ignored_label: int | None = None
+    ) -> None:
+        if kind != "multiclass":
+            raise ScenarioError("needs a task with one class per label")
+        if num_outputs > MOST_CLASSES:
+            raise ScenarioError(
+                f"reports every class in a column, at most {MOST_CLASSES}, and there are {num_outputs:,} classes; use "
+                "balanced_accuracy or macro_f1, which report the mean over classes"
+            )
+        self._number, self._dimension, self._ignored = num_outputs, class_dimension, ignored_label
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        predicted, labels = outputs.argmax(dim=self._dimension).cpu().numpy(), targets.cpu().numpy()
+        if self._ignored is not None:
+            predicted, labels = predicted[labels != self._ignored], labels[labels != self._ignored]
+        if labels.size and not 0 <= labels.min() <= labels.max() < self._number:
+            raise RayflError(f"labels run from {labels.min()} to {labels.max()}, of {self._number} classes")
+        pairs, counts = np.unique(
+            labels.ravel().astype(np.int64) * self._number + predicted.ravel(), return_counts=True
+        )
+        return {"pairs": pairs, "counts": counts.astype(np.int64)}
+
+    def merged(self, states: Sequence[State]) -> State:
+        """Adds up the counts of equal pairs."""
+        pairs, place = np.unique(np.concatenate([state["pairs"] for state in states]), return_inverse=True)
+        counts = np.zeros(len(pairs), np.int64)
+        np.add.at(counts, place, np.concatenate([state["counts"] for state in states]))
+        return {"pairs": pairs, "counts": counts}
+
+    def confusion(self, state: State) -> np.ndarray:
+        """The confusion matrix, int64 [classes, classes]: samples by label, then by predicted class."""
+        counts = np.zeros(self._number**2, np.int64)
+        counts[state["pairs"]] = state["counts"]
+        return counts.reshape(self._number, self._number)
+
+    def value(self, state: State) -> float | None:
+        defined = [score for score in self.parts(state).values() if score is not None]
+        return math.fsum(defined) / len(defined) if defined else None
+
+    def parts(self, state: State) -> Mapping[str, float | None]:
+        """The score of every class, by its number; None for a class without samples."""
+        counts = self.confusion(state)
+        right, labelled, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
+        of = zip(right.tolist(), labelled.tolist(), predicted.tolist(), strict=True)
+        return {str(label): self.score(*numbers) if numbers[1] else None for label, numbers in enumerate(of)}
+
+    @abstractmethod
+    def score(self, right: int, labelled: int, predicted: int) -> float:
+        """The score of a class that has samples.
+
+        Args:
+            right: Its samples that are predicted right.
+            labelled: Its samples, at least 1.
+            predicted: Samples that are predicted as it.
+        """
+
+
+class Recall(ClassMetric):
+    """The share of a class's samples that are predicted right: its accuracy. The mean is the balanced accuracy."""
+
+    def score(self, right: int, labelled: int, predicted: int) -> float:
+        return right / labelled
+
+
+class Precision(ClassMetric):
+    """The share of the samples predicted as a class that belong to it; 0 if there are none."""
+
+    def score(self, right: int, labelled: int, predicted: int) -> float:
+        return right / predicted if predicted else 0.0
+
+
+class F1(ClassMetric):
+    """The harmonic mean of a class's precision and recall. The mean over classes is the macro F1 score."""
+
+    def score(self, right: int, labelled: int, predicted: int) -> float:
+        return 2 * right / (labelled + predicted)
