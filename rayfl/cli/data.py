@@ -69,14 +69,15 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 
 def _execute(options: argparse.Namespace) -> int:
-    from rayfl.cli.data_pictures import draw_sheet, draw_split
+    from rayfl.cli.data_pictures import draw_sheet
     from rayfl.config.loader import load_scenario
     from rayfl.data.client_rows import ClientRows
     from rayfl.data.files import cache_folder, data_folder
     from rayfl.data.inputs import Rendered
-    from rayfl.data.split_facts import empty_classes, split_facts
+    from rayfl.data.split_facts import empty_classes, shown_split, split_facts
     from rayfl.data.store import build_store
     from rayfl.errors import ResourceError
+    from rayfl.runs.figures.split import draw_split
     from rayfl.runs.resolution import resolve
 
     scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
@@ -107,7 +108,8 @@ def _execute(options: argparse.Namespace) -> int:
     pictures = [picture]
     try:
         data = DataNote(scenario.data.name, store.provenance.source)
-        draw_split(facts, f"{title}\n{_partition(scenario.data)}", data, picture)
+        heading = f"{title}\n{_partition(scenario.data)}"
+        draw_split(shown_split(store), facts, heading, data, picture)
         if isinstance(images, Rendered):
             pictures.append(picture.with_name(f"{picture.stem}-images.png"))
             draw_sheet(images, title, data, scenario.data_seed, pictures[-1])

@@ -38,16 +38,6 @@ class SplitFacts:
     distances: np.ndarray | None
     labels: np.ndarray | None
 
-    def shares(self, clients: np.ndarray) -> np.ndarray:
-        """[classes, number of clients] float64: share of each class in the training samples of a client."""
-        assert self.labels is not None
-        assert self.num_classes is not None
-        ends = np.cumsum(self.sizes)
-        counts = [
-            np.bincount(self.labels[ends[c] - self.sizes[c] : ends[c]], minlength=self.num_classes) for c in clients
-        ]
-        return np.stack([count / count.sum() for count in counts], axis=1)
-
     def largest_classes(self, number: int) -> Iterator[list[tuple[int, float]]]:
         """The most frequent classes of each client, with their shares of its training samples."""
         assert self.labels is not None
@@ -55,6 +45,75 @@ class SplitFacts:
             classes, counts = np.unique(labels, return_counts=True)
             most = np.argsort(-counts, kind="stable")[:number]
             yield [(int(classes[place]), float(counts[place] / len(labels))) for place in most]
+
+
+MOST_SHOWN = 200
+"""Of more clients, a picture shows this many, evenly spread over their numbers."""
+
+MOST_CLASSES = 1000
+"""Of more classes, a picture could not show single ones."""
+
+_AT_ONCE = 1 << 20
+"""Samples whose labels are counted together."""
+
+
+@dataclass(frozen=True)
+class ShownSplit:
+    """The part of a split that a picture shows: all clients, or some of many. Plain lists, for records.
+
+    Attributes:
+        num_clients: Number of all clients.
+        clients: Numbers of the clients shown.
+        samples: Their numbers of samples, by name: `training` and those of held-out sets.
+        counts: Their training samples of each class; None if labels are not classes, or there are too many.
+        overall: Training samples of each class of all clients; None likewise.
+    """
+
+    num_clients: int
+    clients: list[int]
+    samples: dict[str, list[int]]
+    counts: list[list[int]] | None
+    overall: list[int] | None
+
+    @property
+    def shares(self) -> np.ndarray:
+        """[clients shown, classes] float64: share of each class in the training samples of a client."""
+        counts = np.array(self.counts, np.float64)
+        return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+    @property
+    def classes(self) -> np.ndarray:
+        """[clients shown] int64; see `SplitFacts`."""
+        return np.count_nonzero(np.array(self.counts), axis=1)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """[clients shown] float64; see `SplitFacts`."""
+        overall = np.array(self.overall, np.float64)
+        distances: np.ndarray = 0.5 * np.abs(self.shares - overall / overall.sum()).sum(axis=1)
+        return distances
+
+
+def shown_split(store: ShardStore) -> ShownSplit:
+    """Counts the samples and classes of at most `MOST_SHOWN` clients.
+
+    Takes no more memory for a million clients than their sizes do: labels of all clients are counted a part at a time.
+    """
+    shards, sizes = store.train_shards, store.train_shards.sizes
+    clients = np.unique(np.linspace(0, len(sizes) - 1, min(len(sizes), MOST_SHOWN)).round().astype(int))
+    samples = {"training": sizes[clients].tolist()}
+    for name, part in store.held_out.items():
+        if part.shards is not None:
+            samples[name] = part.shards.sizes[clients].tolist()
+    counts = overall = None
+    if (found := _labels(store)) is not None and found[1] <= MOST_CLASSES:
+        labels, number = found
+        counts = [np.bincount(labels[shards[client]].astype(np.int64), minlength=number).tolist() for client in clients]
+        total = np.zeros(number, np.int64)
+        for start in range(0, len(shards.rows), _AT_ONCE):
+            total += np.bincount(labels[shards.rows[start : start + _AT_ONCE]].astype(np.int64), minlength=number)
+        overall = total.tolist()
+    return ShownSplit(len(sizes), clients.tolist(), samples, counts, overall)
 
 
 def split_facts(store: ShardStore) -> SplitFacts:
@@ -85,12 +144,18 @@ def main_classes(store: ShardStore) -> np.ndarray | None:
 
 def _classes(store: ShardStore) -> tuple[np.ndarray, int] | None:
     """The class of each training sample, [n] int64 ordered by client, and the number of classes; None without any."""
+    if (found := _labels(store)) is None:
+        return None
+    labels, num_classes = found
+    return labels[store.train_shards.rows].astype(np.int64, copy=False), num_classes
+
+
+def _labels(store: ShardStore) -> tuple[np.ndarray, int] | None:
+    """The class of each row of the training samples, and the number of classes; None without any."""
     labels, num_classes = store.train.y, store.num_classes
     if store.made_classes is not None:
-        labels, num_classes = store.made_classes, int(store.made_classes.max()) + 1
-    elif num_classes is None or not _are_known_classes(labels, num_classes):
-        return None
-    return labels[store.train_shards.rows].astype(np.int64, copy=False), num_classes
+        return store.made_classes, int(store.made_classes.max()) + 1
+    return None if num_classes is None or not _are_known_classes(labels, num_classes) else (labels, num_classes)
 
 
 def _counts(sizes: np.ndarray, labels: np.ndarray, num_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -23,6 +23,7 @@ from rayfl.runs.folder import (
     MODELS,
     PRIVACY_FILE,
     SCENARIO_FILE,
+    SPLIT_FILE,
     model_of_phase,
     no_run_in,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rayfl.config.scenario import Scenario
+    from rayfl.data.split_facts import ShownSplit
 
 _SHAPES: Mapping[str, type] = {
     **dict.fromkeys(("packages", "driver", "numerics", "data", "headline", "code"), dict),
@@ -194,6 +196,22 @@ class RunArchive:
             if not rows or any(len(row) != len(rows) for row in rows):
                 raise ValueError("it is not square")
             return {"phase": str(content["phase"]), "round": int(content["round"]), "samples": rows}
+
+    @cached_property
+    def split(self) -> ShownSplit | None:
+        """The samples and classes of at most 200 clients; None where they were not recorded.
+
+        Raises:
+            ResourceError: The file is damaged.
+        """
+        from rayfl.data.split_facts import ShownSplit  # loads numpy
+
+        path = self.path / SPLIT_FILE
+        if not path.exists():
+            return None
+        content = read_json_object(path, ResourceError)
+        with reading(path, "as a split", ResourceError):
+            return ShownSplit(**content)
 
     @cached_property
     def environment(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ SCENARIO_FILE = "scenario.toml"
 CLIENTS_FILE = "clients.parquet"
 PRIVACY_FILE = "privacy.json"
 CONFUSION_FILE = "confusion.json"
+SPLIT_FILE = "split.json"
 
 CLIENT_PARTS = ".clients.parquet.*.*"
 """Parts of clients.parquet, merged at the end."""
@@ -96,6 +97,7 @@ FILES: Mapping[str, str] = {
     "status.json": "Whether the run is running or how it ended, the reason, and the round of the saved model.",
     "metrics.jsonl": "A line for each evaluated round.",
     "clients.parquet": "Scores and reported scalars of single clients, if the scenario asks for either.",
+    "split.json": "Samples and classes by client, of at most 200 clients evenly spread over all; not in private runs.",
     "confusion.json": "With the metrics `recall`, `precision` or `f1`: the confusion matrix of the test samples in the "
     "last evaluated round, a row for each label with its samples by predicted class.",
     "privacy.json": "In runs with `local.dp` or `phases.N.dp`: the guarantee, and epsilon so far.",

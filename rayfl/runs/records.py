@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from rayfl.data.dataset import ClientNames
+from rayfl.data.split_facts import ShownSplit
 from rayfl.engine.columns import metrics_row
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import plain_round, round_from
@@ -30,6 +31,7 @@ from rayfl.runs.folder import (
     ENVIRONMENT_FILE,
     METRICS_FILE,
     SCENARIO_FILE,
+    SPLIT_FILE,
     check_holds_no_run,
     new_folder,
 )
@@ -49,7 +51,7 @@ class Records:
     - privacy.json: See `rayfl.runs.privacy_record`.
     - confusion.json: The confusion matrix of the latest evaluation, if it has one; written by `state` and `close`.
     - clients.parquet: See `ClientRecords`; only if events have scores or scalars of single clients.
-    - scenario.toml, environment.json, model.safetensors: Written by their own methods.
+    - scenario.toml, environment.json, split.json, model.safetensors: Written by their own methods.
 
     Close it, or use it as a context manager, to complete clients.parquet. If a file cannot be written, it raises a
     ResourceError that names the file.
@@ -160,6 +162,10 @@ class Records:
     def write_environment(self, facts: Mapping[str, Any]) -> None:
         """Writes environment.json: strings, numbers, lists and mappings."""
         self._write_small(ENVIRONMENT_FILE, as_json(facts))
+
+    def write_split(self, split: ShownSplit) -> None:
+        """Writes split.json: the samples and classes of some clients."""
+        self._write_small(SPLIT_FILE, json.dumps(asdict(split)))
 
     def write_model(self, state_dict: Mapping[str, Tensor], file: str = MODEL) -> None:
         """Writes model.safetensors, or another file; see `rayfl.models.model_file.write_model`."""

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
+from rayfl.data.split_facts import shown_split
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import (
     BudgetSpent,
@@ -206,6 +207,8 @@ class Run:
         announce_hosts(self._console, self._plan, opened, backend, self._records.where)
         self._records.write_scenario(self._plan.scenario.to_toml())
         self._records.write_environment(describe_environment(self._plan, backend, opened.hosts, place))
+        if not self._plan.scenario.hides:
+            self._records.write_split(shown_split(self._plan.result.store))
         self._follower.start()
         return opened
 

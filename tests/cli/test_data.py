@@ -14,7 +14,7 @@ from PIL import Image
 from rayfl.__main__ import main as rayfl_command
 from rayfl.cli.data import main
 from rayfl.data.dataset import Provenance, Samples, Shards
-from rayfl.data.split_facts import split_facts
+from rayfl.data.split_facts import shown_split, split_facts
 from rayfl.data.store import ShardStore
 
 SCENARIO = """
@@ -32,7 +32,7 @@ cohort = 1
 
 @pytest.fixture
 def not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rayfl.cli.data_pictures.draw_split", lambda *_: None)
+    monkeypatch.setattr("rayfl.runs.figures.split.draw_split", lambda *_: None)
 
 
 def scenario(tmp_path: Path, name: str = "tests.user_code:vectors", more: str = "clients = 4") -> str:
@@ -54,7 +54,7 @@ def test_classes_and_distances_are_those_of_the_plain_definition(by_client: list
     samples = Samples(np.zeros((len(labels), 1)), labels[mixed])
     shards = Shards.by_owner(owner[mixed], len(by_client))
     store = ShardStore("s", samples, samples, 5, shards, None, None, (), Provenance("arrays", ""))
-    facts = split_facts(store)
+    facts, shown = split_facts(store), shown_split(store)
     overall = np.array([(labels == k).mean() for k in range(5)])
     assert facts.classes is not None
     assert facts.distances is not None
@@ -63,7 +63,22 @@ def test_classes_and_distances_are_those_of_the_plain_definition(by_client: list
         assert facts.sizes[client] == len(held)
         assert facts.classes[client] == len(set(held))
         assert facts.distances[client] == pytest.approx(0.5 * abs(own - overall).sum(), abs=1e-12)
-        np.testing.assert_allclose(facts.shares(np.array([client]))[:, 0], own)
+        np.testing.assert_allclose(shown.shares[client], own)
+    np.testing.assert_array_equal(shown.classes, facts.classes)
+    np.testing.assert_allclose(shown.distances, facts.distances, atol=1e-12)
+    assert shown.samples == {"training": facts.sizes.tolist()}
+
+
+def test_of_many_clients_some_are_shown_with_the_classes_of_all() -> None:
+    labels = np.random.default_rng(0).integers(0, 4, 903)
+    samples = Samples(np.zeros((903, 1)), labels)
+    shards = Shards.by_owner(np.arange(903) % 301, 301)
+    shown = shown_split(ShardStore("s", samples, samples, 4, shards, None, None, (), Provenance("arrays", "")))
+    assert (shown.num_clients, len(shown.clients), shown.clients[0], shown.clients[-1]) == (301, 200, 0, 300)
+    assert shown.overall == [int((labels == k).sum()) for k in range(4)]
+    assert shown.counts is not None
+    for client, counts in zip(shown.clients, shown.counts, strict=True):
+        assert counts == [int((labels[client::301] == k).sum()) for k in range(4)]
 
 
 def test_a_split_is_printed_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

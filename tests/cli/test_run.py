@@ -191,6 +191,7 @@ def test_a_run_leaves_its_records(folder: Path, capsys: pytest.CaptureFixture[st
         "metrics.jsonl",
         "model.safetensors",
         "environment.json",
+        "split.json",
         "curves.png",
         "models",
     }

@@ -21,7 +21,7 @@ from rayfl.engine.totals import Traffic
 from rayfl.local.spending import Mechanism, Spending
 from rayfl.privacy.samples.statement import statement
 from rayfl.runs.announcement import privacy_lines
-from rayfl.runs.folder import PRIVACY_FILE
+from rayfl.runs.folder import PRIVACY_FILE, SPLIT_FILE
 from rayfl.runs.privacy_record import PrivacyRecords
 from rayfl.runs.records import Records
 from tests.engine.scenes import run_on_hosts
@@ -41,6 +41,15 @@ def run(out: Path, *phases: dict[str, Any], **more: Any) -> tuple[rayfl.Result, 
     console = Console(record=True, width=400, file=io.StringIO())
     result = rayfl.run(tables(*phases, **more), backend="inline", out=out / "runs", console=console)
     return result, json.loads((result.directory / PRIVACY_FILE).read_text())["samples"], console.export_text()
+
+
+def test_a_private_run_does_not_record_what_single_clients_have(tmp_path: Path) -> None:
+    private, *_ = run(tmp_path, phase("p", 1, local=RDP))
+    plain = rayfl.run(
+        tables(phase("p", 1, local={"dp": None})), backend="inline", out=tmp_path, console=Console(quiet=True)
+    )
+    assert not (private.directory / SPLIT_FILE).exists()
+    assert (plain.directory / SPLIT_FILE).exists()
 
 
 def opacus_of(name: Any, spending: Spending) -> float:

@@ -19,6 +19,7 @@ from rayfl.engine.totals import Traffic
 from rayfl.errors import CheckpointError, RayflError, ResourceError
 from rayfl.runs import client_records
 from rayfl.runs import records as records_module
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.records import Records
 from tests.runs.evaluations import client_score, evaluated
 
@@ -150,6 +151,22 @@ def test_an_undefined_score_is_null_and_one_that_is_not_finite_is_not(tmp_path: 
     found = pq.read_table(records.folder / "clients.parquet")
     assert found["accuracy"].to_pylist() == [None, 0.5]
     assert [found["loss"].null_count, math.isnan(found["loss"][1].as_py())] == [0, True]
+
+
+def test_the_latest_confusion_matrix_is_kept_also_by_a_run_that_is_lost(tmp_path: Path) -> None:
+    records = Records.within(tmp_path)
+
+    def add(number: int, confusion: tuple[tuple[int, ...], ...]) -> None:
+        records.add(RoundDone("p", number, number, 1.0, 1, 1, Traffic(), 1.0))
+        records.add(replace(evaluated("p", number, 1.0, 0.5, 4), confusion=confusion))
+
+    add(1, ((1, 1), (0, 2)))
+    assert RunArchive(tmp_path).confusion is None
+    records.state()
+    assert RunArchive(tmp_path).confusion == {"phase": "p", "round": 1, "samples": [[1, 1], [0, 2]]}
+    add(2, ((2, 0), (0, 2)))
+    records.close()
+    assert RunArchive(tmp_path).confusion == {"phase": "p", "round": 2, "samples": [[2, 0], [0, 2]]}
 
 
 def test_there_is_no_clients_file_where_no_scores_came(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ import io
 import json
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.totals import Traffic
+from rayfl.runs.figures.client_scores import ClientScores
 from rayfl.runs.summary import EndSummary
-from tests.runs.evaluations import HEADLINES, evaluated
+from tests.runs.evaluations import ACCURACY, HEADLINES, evaluated
 
 FOLDER = Path("runs") / ("x" * 100)
 
@@ -94,6 +96,26 @@ def test_reported_scalars_are_rows_and_a_phase_without_one_has_a_dash() -> None:
         evaluated("federated", 3, 1.0, 0.5, 100, personalized_accuracy=0.75, test_macro_f1=0.5),
     )
     assert {"drift – 0.1235", "test macro f1 – 0.5", "personalized accuracy – 75.00 %"} <= set(lines)
+
+
+def test_single_clients_have_a_line_and_a_table_of_the_best_and_worst_of_many() -> None:
+    def printed(number: int, list_clients: bool) -> list[str]:
+        values = np.arange(number) / 100
+        of = ClientScores(3, "test", np.arange(number), [], np.full(number, 7), {"accuracy": values}, ACCURACY)
+        summary, file = EndSummary(HEADLINES), io.StringIO()
+        summary.add(RoundDone("p", 3, 3, 2.0, 10, 100, Traffic(), 1.0))
+        summary.show(Console(file=file, width=80), "runs/x", "", [of], list_clients)
+        return [" ".join(line.split()) for line in file.getvalue().splitlines()]
+
+    line = "clients: test accuracy worst 0.00 %, median 0.50 %, best 1.00 %, of 2 clients"
+    assert line in printed(2, list_clients=False)
+    assert not [text for text in printed(2, list_clients=False) if text.startswith("client ")]
+    assert [text for text in printed(2, list_clients=True) if text.startswith("client ")] == [
+        "client 1 7 1.000",
+        "client 0 7 0.000",
+    ]
+    listed = [text.split()[1] for text in printed(21, list_clients=True) if text.startswith("client ")]
+    assert listed == ["20", "19", "18", "17", "16", "4", "3", "2", "1", "0"]
 
 
 def test_a_summary_goes_on_from_undefined_scores() -> None:

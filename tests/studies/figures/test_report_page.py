@@ -173,8 +173,22 @@ def test_a_run_with_scores_of_classes_has_their_table_and_the_confusion_matrix(t
     assert ["test recall", "0.5", "0.5", "round 6"] in page.rows
     assert "Test samples of each class by predicted class, after round 6" in html
     (folder / "confusion.json").write_text('{"phase": "federated", "round": 6, "samples": [[6, 0], [4]]}')
-    with pytest.raises(ResourceError, match=r"confusion\.json: cannot be read as a confusion matrix .*not square"):
+    with pytest.raises(ResourceError, match=r"confusion\.json: cannot be read as a confusion matrix, .*not square"):
         write_report(folder)
+
+
+def test_the_split_that_a_run_recorded_is_drawn_and_a_damaged_one_names_its_file(run: Path) -> None:
+    split = {"num_clients": 3, "clients": [0, 1, 2], "samples": {"training": [4, 1, 5], "client_test": [1, 1, 1]}}
+    (run / "split.json").write_text(json.dumps(split | {"counts": [[4, 0], [0, 1], [2, 3]], "overall": [6, 4]}))
+    html, _ = page_of(run)
+    assert "Samples of 3 clients, the share of each class, the number of classes, and the total variation" in html
+    assert "Clients by their number of" not in html
+    (run / "split.json").write_text(json.dumps(split | {"counts": None, "overall": None}))
+    assert "<figcaption>Samples of 3 clients</figcaption>" in page_of(run)[0]
+    for damaged in (split, split | {"counts": [[1, 2], [3]], "overall": [1]}):
+        (run / "split.json").write_text(json.dumps(damaged))
+        with pytest.raises(ResourceError, match=r"split\.json: cannot be read as a split"):
+            write_report(run)
 
 
 def test_texts_of_users_are_escaped(run: Path, grid: Path) -> None:

@@ -71,8 +71,8 @@ def test_a_cell_leaves_a_runs_records_its_log_and_a_marker(grid: Grid, tmp_path:
     assert not cell.finished()
     assert run_cell(cell, NO_DATA) is None
     assert {file.name for file in cell.folder.iterdir()} == {
-        *("scenario.toml", "metrics.jsonl", "model.safetensors", "environment.json", "status.json"),
-        *(LOG, BEGUN, MARKER, "models"),
+        *("scenario.toml", "metrics.jsonl", "model.safetensors", "environment.json", "split.json"),
+        *("status.json", LOG, BEGUN, MARKER, "models"),
     }
     assert len(accuracies(cell)) == 3
     assert "records: " in (cell.folder / LOG).read_text()

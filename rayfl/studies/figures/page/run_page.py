@@ -11,13 +11,13 @@ import numpy as np
 from rayfl import __version__
 from rayfl.console import TextTable
 from rayfl.engine.plan.headline import PART, is_part
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.client_scores import ClientScores, scores_by_set, table_of_clients
 from rayfl.runs.figures.quantities import quantity_of
 from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_so_far
-from rayfl.runs.folder import ENVIRONMENT_FILE, SCENARIO_FILE
+from rayfl.runs.folder import ENVIRONMENT_FILE, SCENARIO_FILE, SPLIT_FILE
 from rayfl.runs.status import STATUS, UNDER_WAY
 from rayfl.studies.figures.groups import Group, Recorded
 from rayfl.studies.figures.page.sections import (
@@ -33,6 +33,7 @@ from rayfl.studies.figures.page.sections import (
     privacy_section,
     run_curves,
     shown,
+    split_picture,
     split_texts,
     statistics_over_clients,
 )
@@ -61,7 +62,7 @@ def run_page(folder: Path) -> Page:
         _results(run),
         *_curves(run),
         *_classes(archive, run),
-        _split(scenario, environment, scores),
+        _split(archive, scenario, environment, scores),
         _fairness(run, scores),
     ]
     sections.append(_privacy(archive, run))
@@ -170,16 +171,19 @@ def _alone(run: RecordedRun) -> Recorded:
     return Recorded((Group(run.row, "", (run,)),))
 
 
-def _split(scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: Sequence[ClientScores]) -> PageSection:
+def _split(
+    archive: RunArchive, scenario: Mapping[str, Any], environment: Mapping[str, Any], scores: Sequence[ClientScores]
+) -> PageSection:
     texts, pictures = split_texts(scenario, environment), []
+    if (split := archive.split) is not None:
+        with reading(archive.path / SPLIT_FILE, "as a split", ResourceError):
+            pictures.append(split_picture(split))
+        return PageSection("Split among clients", texts, pictures)
     for of in scores:
         words = of.set.replace("_", " ")
         pictures.append(histogram(of.samples, f"{words} samples", f"Clients by their number of {words} samples"))
     if not scores:
-        texts.append(
-            "Samples by client were not recorded. rayfl data SCENARIO draws the split, and "
-            "evaluation.per_client = true records scores and test samples by client."
-        )
+        texts.append("The samples of single clients were not recorded. rayfl data SCENARIO draws the split.")
     return PageSection("Split among clients", texts, pictures)
 
 

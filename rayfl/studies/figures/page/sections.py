@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from rayfl.console import TextTable
+from rayfl.data.split_facts import ShownSplit
 from rayfl.errors import ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
@@ -26,6 +27,7 @@ from rayfl.runs.figures.confusion import confusion_of
 from rayfl.runs.figures.curves import curves_of
 from rayfl.runs.figures.quantities import Quantity, X, quantity_of
 from rayfl.runs.figures.recorded_run import OVER_CLIENTS, RecordedRun
+from rayfl.runs.figures.split import split_of
 from rayfl.runs.figures.style import COLUMN_INCHES, drawing, line_style
 from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.studies.figures.groups import Recorded
@@ -135,6 +137,17 @@ def confusion_map(counts: Sequence[Sequence[int]], caption: str) -> Picture:
     """A confusion matrix."""
     with drawing():
         return _picture(confusion_of(np.array(counts, np.int64)), caption)
+
+
+def split_picture(split: ShownSplit) -> Picture:
+    """The samples of clients and their classes, as `rayfl data` draws them."""
+    shown, total = len(split.clients), f"{split.num_clients:,}"
+    caption = f"Samples of {shown} of {total} clients" if shown < split.num_clients else f"Samples of {total} clients"
+    if split.counts is not None:
+        caption += ", the share of each class, the number of classes, and the total variation distance between the "
+        caption += "classes of a client and of all clients"
+    with drawing():
+        return _picture(split_of(split), caption)
 
 
 def histogram(values: np.ndarray, label: str, caption: str) -> Picture:
