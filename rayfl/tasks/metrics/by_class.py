@@ -55,10 +55,9 @@ class ClassMetric(Metric):
             predicted, labels = predicted[labels != self._ignored], labels[labels != self._ignored]
         if labels.size and not 0 <= labels.min() <= labels.max() < self._number:
             raise RayflError(f"labels run from {labels.min()} to {labels.max()}, of {self._number} classes")
-        pairs, counts = np.unique(
-            labels.ravel().astype(np.int64) * self._number + predicted.ravel(), return_counts=True
-        )
-        return {"pairs": pairs, "counts": counts.astype(np.int64)}
+        counts = np.bincount(labels.ravel().astype(np.int64) * self._number + predicted.ravel())
+        pairs = np.flatnonzero(counts)
+        return {"pairs": pairs, "counts": counts[pairs]}
 
     def merged(self, states: Sequence[State]) -> State:
         """Adds up the counts of equal pairs."""
