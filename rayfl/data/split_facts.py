@@ -79,12 +79,14 @@ class ShownSplit:
     def shares(self) -> np.ndarray:
         """[clients shown, classes] float64: share of each class in the training samples of a client."""
         counts = np.array(self.counts, np.float64)
-        return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        shares: np.ndarray = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+        return shares
 
     @property
     def classes(self) -> np.ndarray:
         """[clients shown] int64; see `SplitFacts`."""
-        return np.count_nonzero(np.array(self.counts), axis=1)
+        classes: np.ndarray = np.count_nonzero(np.array(self.counts), axis=1)
+        return classes
 
     @property
     def distances(self) -> np.ndarray:
