@@ -184,7 +184,7 @@ def _ordered(scores: ClientScores) -> list[str]:
 
 
 def _heading(name: str, quantity: Quantity) -> str:
-    return name.replace("_", " ") + (f", {quantity.unit}" if quantity.unit else "")
+    return name.replace("_", " ") + (f" ({quantity.unit})" if quantity.unit else "")
 
 
 def decimals_of(values: np.ndarray) -> int:

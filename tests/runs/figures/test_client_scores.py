@@ -66,7 +66,7 @@ def test_a_table_lists_clients_with_owner_samples_and_every_metric_from_the_best
     archive = RunArchive(write_clients(tmp_path, [0.5, None, 1.0], ["north", "[b]east", "south"]))
     table = table_of_clients(scores_by_set(archive, ACCURACY)[0])
     assert table.caption == "Clients by client test accuracy after round 4"
-    assert table.header == ["", "client", "samples", "accuracy, %", "loss"]
+    assert table.header == ["", "client", "samples", "accuracy (%)", "loss"]
     assert table.rows == [
         ["south", "2", "25", "100.0", "1.000"],
         ["north", "0", "5", "50.0", "1.000"],
