@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from rayfl.runs.figures.panels import NotebookFigure
+from rayfl.runs.figures.notebook import NotebookFigure
 from rayfl.runs.figures.style import COLUMN_INCHES
 
 WRITTEN = 12
