@@ -15,7 +15,6 @@ from rich.text import Text
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_scenario, command_parser
 from rayfl.cli.prepared_data import prepare_main, verify_main
-from rayfl.runs.figures.recorded_run import DataNote
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,6 +76,7 @@ def _execute(options: argparse.Namespace) -> int:
     from rayfl.data.split_facts import empty_classes, shown_split, split_facts
     from rayfl.data.store import build_store
     from rayfl.errors import ResourceError
+    from rayfl.runs.figures.recorded_run import DataNote
     from rayfl.runs.figures.split import draw_split
     from rayfl.runs.resolution import resolve
 

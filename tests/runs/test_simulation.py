@@ -268,5 +268,5 @@ def test_the_callers_random_state_does_not_matter(usual: Result, tmp_path: Path)
 def test_progress_says_which_data_is_used(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rayfl.run(tables(phases=[PARALLEL | {"rounds": 1}]), backend="inline", out=tmp_path)
     said = capsys.readouterr().out
-    assert "arrays: arrays from tests.user_code:vectors" in said
+    assert "data     tests.user_code:vectors, from arrays in memory: 4 clients with 15 to 15 training samples" in said
     assert "4 clients with 15 to 15 training samples" in said
