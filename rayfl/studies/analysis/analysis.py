@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -18,7 +19,7 @@ from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.notebook import NotebookFigure
-from rayfl.runs.figures.style import COLOURS, SCREEN, caption_data, write
+from rayfl.runs.figures.style import COLOURS, GREY, SCREEN, caption_data, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -104,18 +105,17 @@ def _places_in_one_grid(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
 
 
 def mark_phases(axes: Axes, run: RunFolder) -> None:
-    """Shades and names the phases of a run, as in its learning curves, if more than one is visible."""
-    low, high = axes.get_xlim()
-    phases = list(enumerate(zip(run.plans, run.last_rounds, strict=True)))
-    seen = [(n, plan, last) for n, (plan, last) in phases if plan.first_round - 0.5 < high and last + 0.5 > low]
-    for number, plan, last in seen if len(seen) > 1 else ():
-        colour = COLOURS[number % len(COLOURS)]
-        axes.axvspan(plan.first_round - 0.5, last + 0.5, color=colour, alpha=0.07, linewidth=0)
-        axes.annotate(
-            plan.phase.name, (max(plan.first_round - 0.5, low), 1.0), xycoords=("data", "axes fraction"),
-            xytext=(2, -10), textcoords="offset points", fontsize="small", color=colour, parse_math=False,
-        )  # fmt: skip
-    axes.set_xlim(low, high)
+    """Marks the switches of a run's phases between what is drawn, by dashed lines with their names."""
+    low, high = axes.dataLim.intervalx
+    for (plan, after), last in zip(pairwise(run.plans), run.last_rounds, strict=False):
+        place = last + 0.5
+        if low < place < high:
+            axes.axvline(place, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
+            axes.annotate(
+                f"{plan.phase.name} → {after.phase.name}", (place, 1.0), xycoords=("data", "axes fraction"),
+                xytext=(-2, -3), textcoords="offset points", rotation=90, ha="right", va="top", fontsize="small",
+                color=GREY, parse_math=False,
+            )  # fmt: skip
 
 
 analyses = Registry(

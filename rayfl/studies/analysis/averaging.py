@@ -146,10 +146,11 @@ class Variance(OfRounds):
                 rounds, [by_round[round][0] for round in rounds], color=DARK, ls="--", label="averaged model", **style
             )
             tidy(axes, "round", "" if number else "test loss", name, whole_x=True)
+            axes.title.set_color(colour)
             mark_phases(axes, run)
         panels[0].legend()
         if chosen:
-            self._draw_histograms(lower, chosen, by_rounds, names_of(runs))
+            self._draw_histograms(lower, chosen, by_rounds)
         return figure
 
     def _histograms(self, by_rounds: Sequence[Mapping[int, tuple[float, np.ndarray]]]) -> list[int]:
@@ -157,15 +158,13 @@ class Variance(OfRounds):
         shared = [round for round in rounds if all(round in by_round for by_round in by_rounds)] or rounds
         return [round for round in self.histograms or dict.fromkeys((shared[0], shared[-1])) if round in rounds]
 
-    def _draw_histograms(self, figure: Any, chosen: Sequence[int], by_rounds: Any, names: Sequence[str]) -> None:
+    def _draw_histograms(self, figure: Any, chosen: Sequence[int], by_rounds: Any) -> None:
         panels = figure.subplots(1, len(chosen), squeeze=False)[0]
         for axes, round in zip(panels, chosen, strict=True):
             losses = [(number, by_round[round][1]) for number, by_round in enumerate(by_rounds) if round in by_round]
             bins = np.histogram_bin_edges(np.concatenate([own for _, own in losses]), max(8, self.weights // 10))
-            for number, own in losses:
-                axes.hist(own, bins, color=COLOURS[number % len(COLOURS)], alpha=0.55, label=names[number])
-            if len(names) > 1:
-                axes.legend()
+            for number, own in losses:  # in the colours of the titles above
+                axes.hist(own, bins, color=COLOURS[number % len(COLOURS)], alpha=0.55)
             tidy(axes, "test loss", "combinations" if axes is panels[0] else "", f"round {round}")
 
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
