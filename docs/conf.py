@@ -22,11 +22,16 @@ extensions = [
     "sphinx.ext.extlinks",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
+    "sphinx_design",
+    "extensions.algorithm_cards",
     "extensions.algorithm_pages",
     "extensions.command_lines",
     "extensions.components",
+    "extensions.data_cards",
     "extensions.mathml",
+    "extensions.network_table",
     "extensions.offline",
+    "extensions.shell_blocks",
     "extensions.papers",
     "extensions.python_api",
     "extensions.reference",
@@ -45,7 +50,7 @@ html_theme_options = {
     "source_directory": "docs/",
 }
 html_static_path = ["_static"]
-html_css_files = ["formulas.css"]
+html_css_files = ["pages.css"]
 templates_path: list[str] = []
 
 REPOSITORY = "https://github.com/rayfl/rayfl/blob/main"

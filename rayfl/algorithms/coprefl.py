@@ -1,7 +1,7 @@
 """CoPreFL: federated pre-training with a server step towards a model that serves all clients well and evenly.
 
-"Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks", algs. 1 (scenario I, only
-clients have data) and 2 (scenario II, the server has data too).
+Chu et al., "Rethinking the Starting Point: Collaborative Pre-Training for Federated Downstream Tasks", AAAI 2025,
+algs. 1 (scenario I, only clients have data) and 2 (scenario II, the server has data too).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Server optimizers: the server treats the clients' mean change as a negative gradient.
 
-Momentum: Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
-Classification", 2019 (FedAvgM).
-Adaptive optimizers: Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2.
+Momentum (FedAvgM): Hsu, Qi and Brown, "Measuring the Effects of Non-Identical Data Distribution for Federated Visual
+Classification", 2019.
+
+Reddi et al., "Adaptive Federated Optimization", ICLR 2021, alg. 2: the adaptive optimizers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Residual networks: torchvision's ResNet-18 and -34, and those of three stages for small images."""
+"""Residual networks: torchvision's ResNet-18 and -34, and those of three stages for small images.
+
+He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+"""
 
 from __future__ import annotations
 

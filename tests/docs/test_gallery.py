@@ -19,7 +19,7 @@ def entries() -> dict[str, str]:
     """The text of each figure's entry in the gallery, by the figure's file name."""
     text = (DOCS / "gallery" / "index.md").read_text(encoding="utf-8")
     found: dict[str, str] = {}
-    for entry in re.split(r"^#{2,3} .*$", text, flags=re.MULTILINE)[1:]:
+    for entry in re.split(r"^(?:#{2,3}|:::{grid-item-card}) .*$", text, flags=re.MULTILINE)[1:]:
         for name in FIGURE_LINK.findall(entry):
             assert name not in found, f"{name} is in the gallery twice"
             found[name] = entry
