@@ -12,7 +12,7 @@ from rayfl.models import models
 FROM_CODE = {"cnn_fashion_mnist": "PyTorch's MNIST example", "cnn_fashion_mnist_large": "FedExP's code"}
 """Networks that no paper describes."""
 
-HEADER = ("| network | parameters | inputs | classes | paper |", "|---|---:|---|---:|---|")
+HEADER = ("| network | parameters | paper | inputs | classes |", "|---|---:|---|---|---:|")
 
 
 def as_markdown(words: list[str]) -> str:
@@ -30,12 +30,13 @@ def paper(name: str) -> str:
 
 def _row(name: str) -> str:
     network = built(models.resolve(name))
-    link, numbers = f"[`{name}`](#{name.replace('_', '-')})", ["–", "–", "–"]
+    link, count, shape, classes = f"[`{name}`](#{name.replace('_', '-')})", "–", "–", "–"
     if network is not None:
         link += f" on `{WRAPPED}`" if network.wraps else ""
         count = f"{network.parameters:_}".replace("_", "\N{NARROW NO-BREAK SPACE}")
-        numbers = [count, "\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}".join(map(str, network.shape)), str(network.classes)]
-    return f"| {link} | {' | '.join(numbers)} | {paper(name)} |"
+        shape = "\N{NO-BREAK SPACE}×\N{NO-BREAK SPACE}".join(map(str, network.shape))
+        classes = str(network.classes)
+    return f"| {link} | {count} | {paper(name)} | {shape} | {classes} |"
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
