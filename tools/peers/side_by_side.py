@@ -78,8 +78,8 @@ def measured(command: Sequence[str], environment: Mapping[str, str], rounds: int
     if rounds not in found:
         raise ResourceError(f"no round {rounds}: {' '.join(command)}")
     first, last = min(found), max(found)
-    seconds, used = ((found[last][part] - found[first][part]) / (last - first) for part in (0, 1))
-    return Row(total, seconds, used, (sum(peak.values()) - peak[DRIVER]) / 1e6, found[last][2])
+    seconds, processor = ((found[last][part] - found[first][part]) / (last - first) for part in (0, 1))
+    return Row(total, seconds, processor, (sum(peak.values()) - peak[DRIVER]) / 1e6, found[last][2])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
