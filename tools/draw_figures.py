@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 GALLERY = ROOT / "docs" / "gallery" / "index.md"
 CURVES = "python -m tools.algorithm_curves"
 
-_ENTRY = re.compile(r"^### ", re.MULTILINE)
+_ENTRY = re.compile(r"^:::\{grid-item-card\} ", re.MULTILINE)
 _COMMAND = re.compile(r"^ *((?:rayfl|python -m) .*docs/figures/([\w.]+).*)$", re.MULTILINE)
 _DRAWABLE = re.compile(r"\*\*(?:records kept|needs no records)\*\*", re.IGNORECASE)
 

@@ -9,23 +9,31 @@ import pytest
 from tools import draw_figures
 
 GALLERY = """
-### Kept
+::::{grid} 1 1 2 2
+
+:::{grid-item-card} Kept
 
     rayfl plot docs/records/one --out docs/figures/one.png
 
 **Records kept**: there.
 
-### Lost
+:::
+
+:::{grid-item-card} Lost
 
     rayfl plot RUN --out docs/figures/two.png
 
 **Records not kept**: repeat it.
 
-### Drawn
+:::
+
+:::{grid-item-card} Drawn
 
     python -m tools.draw_architecture --out docs/figures/three.svg
 
 **Needs no records**.
+:::
+::::
 """
 
 
