@@ -26,6 +26,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.files import cache_folder, data_folder
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import ScenarioError
+from rayfl.notebook import console_of
 from rayfl.remote_folder import local
 from rayfl.runs.centralised import Centralise
 from rayfl.runs.folder import check_holds_no_run, new_folder
@@ -59,6 +60,7 @@ def submit(
     name: str | None = None,
     priority: int = 0,
     console: Console | None = None,
+    quiet: bool = False,
 ) -> Handle:
     """Starts a run on a cluster and returns at once; the run belongs to the cluster and outlives this program.
 
@@ -81,7 +83,8 @@ def submit(
         name: The name for `rayfl.attach`; by default that of the run's folder.
         priority: Of runs that wait for room on the cluster, those with a higher one start first, and else those that
             were submitted first.
-        console: Where to print warnings.
+        console: Where to print warnings, as for `rayfl.run`.
+        quiet: Prints nothing.
 
     Returns:
         A handle to follow, stop and wait for the run.
@@ -100,7 +103,7 @@ def submit(
         address=address, out=out, folder=folder, data_dir=data_dir, callbacks=callbacks, starts=starts,
         centralise=centralise,
     )  # fmt: skip
-    return submit_with(options, scenario, overrides, quick, name, priority, console)
+    return submit_with(options, scenario, overrides, quick, name, priority, console_of(console, quiet))
 
 
 def submit_with(
