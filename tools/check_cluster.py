@@ -114,14 +114,15 @@ def cluster(nodes: int, environment: dict[str, str]) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         # Ray puts its sockets here, and their paths must be short
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rf-", ignore_cleanup_errors=True)))
-        first = [f"--temp-dir={folder}", f"--dashboard-host={head}", f"--dashboard-port={dashboard}"]
+        first = [f"--dashboard-host={head}", f"--dashboard-port={dashboard}", f"--temp-dir={folder / '0'}"]
         start = ["ray", "start", "--head", f"--node-ip-address={head}", f"--port={port}", *first, *common, agent()]
         process = stack.enter_context(_running(start, environment, folder / "head.log"))
         _wait_until(lambda: _listens(head, dashboard), process, folder / "head.log")
         for node in range(1, nodes):
             log = folder / f"node{node}.log"
             start = ["ray", "start", f"--address={head}:{port}", f"--node-ip-address=127.0.0.{node + 2}", *common]
-            start.append(agent())
+            # a node that shares a folder with others unpacks the job's package anew below their processes
+            start += [agent(), f"--temp-dir={folder / str(node)}"]
             process = stack.enter_context(_running(start, environment, log))
             # one after another: nodes that start on one machine at the same moment take each other's names
             _wait_until(functools.partial(_has_nodes, f"{head}:{port}", node + 1, environment), process, log)
