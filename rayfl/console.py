@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
@@ -98,11 +98,19 @@ class TextTable:
         caption: Its caption.
         header: Headings of the columns; columns without one have labels, and are aligned on the left.
         rows: Cells; those of type `Bold` are in bold.
+        keys: Headings of further columns that tell rows apart, such as seeds.
     """
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    keys: Collection[str] = ()
+
+    def show(self, console: Console) -> None:
+        """Prints the caption and the table, in parts where it is wider than the console."""
+        print_wrapped(console, self.caption, "italic")
+        for part in self.fitted(console.width):
+            console.print(part.rich())
 
     def fitted(self, width: int) -> list[TextTable]:
         """The table in parts of at most so many characters a line, each with all labels; numbers are never broken.
@@ -112,9 +120,11 @@ class TextTable:
         columns = [[heading, *cells] for heading, *cells in zip(self.header, *self.rows, strict=True)]
         if _width(max(map(cell_len, column)) for column in columns) <= width:
             return [self]
-        labels = {place for place, heading in enumerate(self.header) if not heading}
+        labels = {place for place, heading in enumerate(self.header) if not heading or heading in self.keys}
+        if len(labels) == len(columns):
+            return [self]
         widths = [
-            min(max(map(cell_len, column)), width // 3)
+            max(1, min(max(map(cell_len, column)), width // 3))
             if place in labels
             else max(map(cell_len, [*_in_two_lines(column[0]), *column[1:]]))
             for place, column in enumerate(columns)
@@ -138,6 +148,7 @@ class TextTable:
                     [folded(place, row[place]) if place in labels else row[place] for place in sorted(part)]
                     for row in self.rows
                 ],
+                self.keys,
             )
             for part in parts
         ]

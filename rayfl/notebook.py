@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from rich.console import Console
 
@@ -17,6 +19,21 @@ RENEWED_EVERY_S = 0.2
 """Least seconds between two changes of a block that only its last line makes."""
 
 _PRE = "white-space:pre-wrap;line-height:1.35;margin:0"
+
+
+class Shown(Protocol):
+    """A result of a run or grid: a dataclass that a notebook shows."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def shown_in(self) -> int | None:
+        """The number of the cell whose output ended as this result."""
+
+    def _repr_html_(self) -> str: ...
+
+
+Shows = TypeVar("Shows", bound=Shown)
 
 
 class Block(io.TextIOBase):
@@ -46,8 +63,12 @@ class Block(io.TextIOBase):
             self._show(f'<pre style="{_PRE}">{escape(self._text + self._line)}</pre>')
 
     def end(self, html: str) -> None:
-        """Replaces the block by a result; what is written later begins another."""
+        """Replaces the block by a result."""
         self._show(html)
+        self.forget()
+
+    def forget(self) -> None:
+        """Leaves the block as it is; what is written later begins another."""
         self._text = self._line = ""
         self._display = None
 
@@ -76,6 +97,30 @@ def console_of(console: Console | None, quiet: bool) -> Console:
         return usual
     file: Any = Block()
     return Console(file=file, width=LOG_WIDTH, force_jupyter=False)
+
+
+@contextmanager
+def ending_block(console: Console) -> Iterator[None]:
+    """Begins another block after a call that fails, whose text stays below its own cell."""
+    try:
+        yield
+    except BaseException:
+        if block := block_of(console):
+            block.forget()
+        raise
+
+
+def shown_as(console: Console, result: Shows) -> Shows:
+    """Ends a console's block as a result, which the same cell then does not show again."""
+    if (block := block_of(console)) is None:
+        return result
+    block.end(result._repr_html_())
+    return replace(result, shown_in=cell())
+
+
+def is_shown(result: Shown) -> bool:
+    """Whether the output of the cell that runs now shows a result already."""
+    return result.shown_in is not None and result.shown_in == cell()
 
 
 def block_of(console: Console) -> Block | None:

@@ -1,4 +1,4 @@
-"""What a command says while it waits: the step under way, and afterwards how long it took.
+"""Shows the step that a command waits for, and afterwards how long it took.
 
 On a terminal the step is one line with a spinner and the seconds so far, which disappears when the step ends.
 """

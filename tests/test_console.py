@@ -23,6 +23,20 @@ def test_output_that_cannot_be_written_raises_nothing_and_later_lines_are_append
     assert (tmp_path / "run.log").read_text() == "round 1\nround 2\n"
 
 
+def test_every_part_has_the_columns_that_tell_rows_apart() -> None:
+    rows = [["FedAvg", str(seed), "81.30 ± 0.45", "reference"] for seed in (0, 1)]
+    table = TextTable("Runs.", ["", "seed", "test accuracy, %", "difference"], rows, keys=("seed",))
+    parts = table.fitted(30)
+    assert [part.header[:2] for part in parts] == [["", "seed"], ["", "seed"]]
+    assert [row[1] for part in parts for row in part.rows] == ["0", "1", "0", "1"]
+
+
+def test_labels_that_are_empty_or_alone_are_no_obstacle() -> None:
+    empty, alone = TextTable("", ["", "a long heading"], [["", "12345678"]]), TextTable("", [""], [["some words"]])
+    assert len(empty.fitted(8)) == 1
+    assert alone.fitted(8) == [alone]
+
+
 @given(st.text(st.sampled_from("ab/ \N{CJK UNIFIED IDEOGRAPH-4E00}"), max_size=60), st.integers(12, 40))
 def test_a_wrapped_line_loses_nothing_but_spaces_where_it_breaks(text: str, width: int) -> None:
     file = io.StringIO()

@@ -15,7 +15,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.errors import ScenarioError
-from rayfl.notebook import Block, console_of
+from rayfl.notebook import Block, console_of, ending_block
 from tests.callbacks.scene import PLAIN, tables
 
 FOUR_ROUNDS = tables(phases=[PLAIN], resources={})
@@ -158,6 +158,20 @@ def test_a_block_keeps_its_lines_renews_the_last_and_ends_as_a_result(shown: Sho
     assert shown.outputs == ["<table></table>"]
     console.print("next")
     assert len(shown.outputs) == 2
+
+
+def test_what_a_failed_call_printed_stays_below_its_own_cell(shown: Shown) -> None:
+    console = Console(file=cast(Any, Block()), force_jupyter=False)
+
+    def fail() -> None:
+        with ending_block(console):
+            console.print("first")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    console.print("second")
+    assert ["first" in output for output in shown.outputs] == [True, False]
 
 
 def test_a_call_is_silent_or_has_a_console_of_its_own() -> None:

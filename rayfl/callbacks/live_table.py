@@ -30,7 +30,7 @@ def metrics_table(caption: str, rows: Sequence[Mapping[str, Any]], headline: Hea
         headline: The metric that ranks rounds, in bold; it knows which scores are shares.
     """
     names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None)
-    columns = [name for name in names if name not in HIDDEN and not is_part(name)]
+    columns = [name for name in names if name not in HIDDEN and not is_part(name, names)]
     bold = headline.reported if headline else ""
     cells = [
         [(Bold if name == bold else str)(_cell_text(name, row.get(name), headline)) for name in columns] for row in rows

@@ -163,7 +163,7 @@ class EarlyStopping(Ranked):
 
     @model_validator(mode="before")
     @classmethod
-    def _something_ends_the_run(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _patience_by_default(cls, options: dict[str, Any]) -> dict[str, Any]:
         if options.get("target") is None and options.get("patience") is None:
             return {**options, "patience": 5}
         return options

@@ -80,6 +80,8 @@ def _execute(options: argparse.Namespace) -> int:
     keys = dict(map(_option, option_texts))
     for key in keys.keys() & {"backend", "address", "hosts", "out", "data_dir"}:
         raise ScenarioError(f"{key}: unknown key of an analysis; the command has --{key.replace('_', '-')}")
+    for key in keys.keys() & {"console", "quiet"}:
+        raise ScenarioError(f"{key}: unknown key of an analysis (got {keys[key]!r})")
     analyse(
         options.name,
         [text for text in options.runs if text not in option_texts],

@@ -241,11 +241,11 @@ def _report(options: argparse.Namespace) -> int:
 
     if options.follow and is_grid(options.folder):
         raise ScenarioError(f"follow: '{options.folder}' is a grid; follow one of its runs")
-    written = write_report(options.folder, options.out)
+    written = write_report(options.folder, options.out, options.follow)
     print(f"report  {written.path}", flush=True)
-    if options.follow and written.under_way:
+    if written.renewed:
         print(f"it is written again every {RENEWED_S} s until the run has ended; Ctrl-C ends this command alone")
-    while options.follow and written.under_way:
+    while written.renewed:
         time.sleep(RENEWED_S)
-        written = write_report(options.folder, options.out)
+        written = write_report(options.folder, options.out, options.follow)
     return 0

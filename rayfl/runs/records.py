@@ -62,6 +62,7 @@ class Records:
 
     Attributes:
         where: Where users find the records: the folder, unless they are published elsewhere.
+        counts_classes: Whether confusion.json is written.
 
     Raises:
         FileExistsError: The folder already has the records of a run and is not `reopened`.
@@ -74,6 +75,7 @@ class Records:
         self._metrics = MetricsFile(folder / METRICS_FILE, reopened)
         self._small: dict[str, str] = {}
         self._confusion: dict[str, object] = {}
+        self.counts_classes = True
         self._clients = ClientRecords(folder / CLIENTS_FILE)
 
     @classmethod
@@ -190,7 +192,7 @@ class Records:
                 with self._writing(CLIENTS_FILE):
                     self._clients.add_reports(event)
             case Evaluated():
-                if event.confusion:
+                if event.confusion and self.counts_classes:
                     self._confusion = {"phase": event.phase, "round": event.round, "samples": event.confusion}
                 try:
                     self._add_metrics(self._rounds.pop(event.round), event)

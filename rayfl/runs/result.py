@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rayfl.config.scenario import Scenario
 from rayfl.errors import RayflError
-from rayfl.notebook import cell
+from rayfl.notebook import is_shown
 from rayfl.runs.archive import RunArchive
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Result:
     def _repr_html_(self) -> str:
         from rayfl.callbacks.live_table import metrics_table
 
-        if self.shown_in is not None and self.shown_in == cell():
+        if is_shown(self):
             return ""
         table = metrics_table(self._summary(), self.metrics[-SHOWN:].to_pylist(), self._headline()).html()
         curves = self.directory / "curves.png"

@@ -27,7 +27,7 @@ from rayfl.engine.events import (
     SnapshotTaken,
 )
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import CheckpointError, ResourceError
+from rayfl.errors import CheckpointError, RayflError, ResourceError
 from rayfl.files import reading
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
@@ -40,7 +40,7 @@ from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.committed_rounds import CommittedModels, LatestRounds
 from rayfl.runs.ending import end_callbacks, end_early
 from rayfl.runs.environment import describe_environment
-from rayfl.runs.figures.client_scores import scores_by_set
+from rayfl.runs.figures.client_scores import ClientScores, scores_by_set
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
 from rayfl.runs.follower import Follower
 from rayfl.runs.privacy_record import PrivacyRecords, begin_to_charge
@@ -207,8 +207,11 @@ class Run:
         announce_hosts(self._console, self._plan, opened, backend, self._records.where)
         self._records.write_scenario(self._plan.scenario.to_toml())
         self._records.write_environment(describe_environment(self._plan, backend, opened.hosts, place))
+        store = self._plan.result.store
         if not self._plan.scenario.hides:
-            self._records.write_split(shown_split(self._plan.result.store))
+            self._records.write_split(shown_split(store))
+        # its sums would be the exact labels of clients' test samples
+        self._records.counts_classes = not (self._plan.scenario.hides and store.test_shards is not None)
         self._follower.start()
         return opened
 
@@ -348,8 +351,12 @@ class Run:
 
     def summarize(self) -> None:
         """Prints the best score and the cost of each phase, and the scores of clients."""
-        phase = self._plan.scenario.phases[-1].name
-        clients = scores_by_set(RunArchive(self._records.folder), self._plan.headlines[phase])
+        archive, clients = RunArchive(self._records.folder), list[ClientScores]()
+        try:
+            if (table := archive.scores_of_clients) is not None:
+                clients = scores_by_set(archive, self._plan.headlines[table["phase"][0].as_py()])
+        except RayflError as error:  # the run has finished, and its result must not be lost
+            self._console.print(Text(f"warning: {one_line(error)}", style="yellow"), soft_wrap=True)
         listed = self._plan.scenario.evaluation.per_client
         self._summary.show(self._console, self._records.where, self._privacy.summary(), clients, listed)
 

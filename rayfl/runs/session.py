@@ -19,7 +19,7 @@ from rayfl.data.files import cache_folder, data_folder
 from rayfl.engine.memory import collection_paused
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
-from rayfl.notebook import block_of, cell, console_of
+from rayfl.notebook import console_of, ending_block, shown_as
 from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -134,14 +134,11 @@ class Session:
     ) -> Result:
         if options.more and scenario is not None:
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        with time_limit(options.minutes):
+        with time_limit(options.minutes), ending_block(self._console):
             result = self._run_at(
                 located(options.run_folder or options.out), scenario, overrides, quick, options, prepared
             )
-        if (block := block_of(self._console)) is None:
-            return result
-        block.end(result._repr_html_())
-        return replace(result, shown_in=cell())
+        return shown_as(self._console, result)
 
     def _run_at(
         self,

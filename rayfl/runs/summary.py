@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.filesize import decimal
-from rich.table import Table
 from rich.text import Text
 
+from rayfl.console import TextTable
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import (
     evaluation_from,
@@ -115,18 +114,14 @@ class EndSummary:
         """
         columns = dict(self._columns())
         labels = dict.fromkeys(label for cells in columns.values() for label in cells)
-        table = Table("", box=box.SIMPLE_HEAD, header_style="bold")
-        for name in columns:
-            table.add_column(Text(name), justify="right")
-        for label in labels:
-            table.add_row(Text(label), *(cells.get(label, ABSENT) for cells in columns.values()))
-        console.print(table)
+        rows = [[label, *(cells.get(label, ABSENT) for cells in columns.values())] for label in labels]
+        for part in TextTable("", ["", *columns], rows).fitted(console.width):
+            console.print(part.rich())
         for line in filter(None, map(line_of_clients, clients)):
             console.print(Text(f"clients: {line}"), soft_wrap=True)
         if clients and list_clients:
             listed = table_of_clients(clients[0], MOST_ROWS if len(clients[0]) <= MOST_ROWS else MOST_ROWS // 2)
-            console.print(Text(listed.caption, style="italic"), soft_wrap=True)
-            console.print(listed.rich())
+            listed.show(console)
         if privacy:
             console.print(Text(privacy), soft_wrap=True)
         console.print(Text.assemble("records: ", (where, "bold")), soft_wrap=True)
@@ -192,6 +187,6 @@ def _other_scores(last: Evaluated | None, headline: Headline) -> dict[str, str]:
         words_of(name): headline.column_text(name, value)
         for name, value in scores.items()
         if name != headline.column
-        and not is_part(name)
+        and not is_part(name, scores)
         and not (name.endswith("_loss") and (value is None or math.isnan(value)))
     }

@@ -69,9 +69,7 @@ class TablePage:
         for table in [*self.tables, *self.lists]:
             if spaced:
                 console.print()
-            print_wrapped(console, table.caption, "italic")
-            for part in table.fitted(console.width):
-                console.print(part.rich())
+            table.show(console)
         for note in self.notes:
             print_wrapped(console, note, "bold red" if isinstance(note, Bold) else "")
 

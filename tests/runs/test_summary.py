@@ -101,7 +101,7 @@ def test_reported_scalars_are_rows_and_a_phase_without_one_has_a_dash() -> None:
 def test_single_clients_have_a_line_and_a_table_of_the_best_and_worst_of_many() -> None:
     def printed(number: int, list_clients: bool) -> list[str]:
         values = np.arange(number) / 100
-        of = ClientScores(3, "test", np.arange(number), [], np.full(number, 7), {"accuracy": values}, ACCURACY)
+        of = ClientScores(3, "test", np.arange(number), None, np.full(number, 7), {"accuracy": values}, ACCURACY)
         summary, file = EndSummary(HEADLINES), io.StringIO()
         summary.add(RoundDone("p", 3, 3, 2.0, 10, 100, Traffic(), 1.0))
         summary.show(Console(file=file, width=80), "runs/x", "", [of], list_clients)

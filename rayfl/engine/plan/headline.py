@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -98,9 +98,10 @@ def part_column(column: str, part: str) -> str:
     return f"{column}{PART}{part}"
 
 
-def is_part(column: str) -> bool:
-    """Whether a column has a part of a metric, such as the score of one class."""
-    return PART in column
+def is_part(column: str, columns: Container[str]) -> bool:
+    """Whether a column, among others, has a part of a metric, such as the score of one class."""
+    whole, part, _ = column.partition(PART)
+    return bool(part) and whole in columns
 
 
 def words_of(column: str) -> str:

@@ -13,11 +13,12 @@ from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
 from rayfl.runs.figures.quantities import Quantity, Series
 from rayfl.runs.figures.style import DOTS, line_style
 
-RANK, SAMPLES = Quantity("client, from the worst to the best"), Quantity("samples of the client")
+RANK, BY_SCORE = Quantity("client, from the worst to the best"), Quantity("client, by its score")
+SAMPLES = Quantity("samples of the client")
 
 
 def dot_panels(
-    title: str, lines: Mapping[str, tuple[np.ndarray, np.ndarray]], y: Quantity, higher_is_better: bool = True
+    title: str, lines: Mapping[str, tuple[np.ndarray, np.ndarray]], y: Quantity, higher_is_better: bool | None
 ) -> list[Panel]:
     """Two panels: clients sorted by their scores, and scores over numbers of samples.
 
@@ -25,7 +26,7 @@ def dot_panels(
         title: Above both.
         lines: Scores and numbers of samples of clients, float64 [n] each, by label.
         y: What the scores are.
-        higher_is_better: Their direction.
+        higher_is_better: Their direction; None if it is not known.
     """
     ranked, by_size = [], []
     for label, (scores, samples) in lines.items():
@@ -33,11 +34,12 @@ def dot_panels(
         scores, samples = scores[known], samples[known].astype(np.float64)
         if not len(scores):
             continue
-        ascending = np.sort(scores) if higher_is_better else -np.sort(-scores)
+        ascending = -np.sort(-scores) if higher_is_better is False else np.sort(scores)
         ranked.append(_dots(label, np.arange(1.0, len(scores) + 1), ascending))
         order = np.argsort(samples, kind="stable")
         by_size.append(_dots(label, samples[order], scores[order]))
-    panels = [Panel(title, RANK, y, tuple(ranked)), Panel(title, SAMPLES, y, tuple(by_size))]
+    rank = BY_SCORE if higher_is_better is None else RANK
+    panels = [Panel(title, rank, y, tuple(ranked)), Panel(title, SAMPLES, y, tuple(by_size))]
     return [panel for panel in panels if panel.lines]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +38,7 @@ class ClientScores:
         round: The round after which they were scored.
         set: The set of samples: `client_test`, `test` or `validation`.
         clients: int64 [n], their numbers.
-        owners: Their names in the data [n]; empty if it names none.
+        owners: Their names in the data [n]; None if it names none.
         samples: int64 [n], the number of samples behind each score.
         scores: float64 [n] by column of clients.parquet; NaN where the labels leave a metric undefined.
         headline: The metric that ranks clients, as it ranks rounds.
@@ -48,7 +47,7 @@ class ClientScores:
     round: int
     set: str
     clients: np.ndarray
-    owners: Sequence[str]
+    owners: pa.ChunkedArray | None
     samples: np.ndarray
     scores: Mapping[str, np.ndarray]
     headline: Headline
@@ -74,10 +73,11 @@ class ClientScores:
         whole = column if column.startswith("personalized_") else f"{self.set}_{column}"
         return Quantity(whole.replace("_", " "), *unit_of(whole, self.headline))
 
-    @property
-    def names(self) -> list[str]:
-        """What identifies each client, also in another run: its owner, or its number."""
-        return [*self.owners] if self.owners else [f"client {client}" for client in self.clients.tolist()]
+    def names(self, places: np.ndarray) -> list[str]:
+        """What identifies clients at some places, also in another run: their owners, or their numbers."""
+        if self.owners is None:
+            return [f"client {client}" for client in self.clients[places].tolist()]
+        return [str(owner) for owner in self.owners.take(pa.array(places)).to_pylist()]
 
 
 def scores_by_set(archive: RunArchive, headline: Headline) -> list[ClientScores]:
@@ -107,12 +107,12 @@ def _on(name: str, table: pa.Table, headline: Headline) -> ClientScores:
     fixed = {*CLIENTS.names, OWNER.name}
     scores = {of: np.asarray(table[of].to_numpy(), np.float64) for of in table.column_names if of not in fixed}
     scores = {of: values for of, values in scores.items() if not np.isnan(values).all()}
-    owners: list[Any] = table[OWNER.name].to_pylist() if OWNER.name in table.column_names else [None]
+    owners = table[OWNER.name] if OWNER.name in table.column_names else None
     return ClientScores(
         int(table["round"][0].as_py()),
         name,
         table["client"].to_numpy(),
-        [] if None in owners else owners,
+        None if owners is None or owners.null_count else owners,
         table["samples"].to_numpy(),
         scores,
         headline,
@@ -156,23 +156,25 @@ def table_of_clients(scores: ClientScores, most: int = MOST_ROWS) -> TextTable:
         places, rest = np.concatenate([places, undefined]), ""
     else:
         half = most // 2
-        left, lost = max(0, len(places) - 2 * half), len(undefined)
-        rest = f": the {half} best and the {half} worst of {len(scores):,}; {left:,} between them are left out"
-        rest += f", and {lost:,} whose labels leave it undefined" if lost else ""
-        places = np.concatenate([places[:half], places[-half:]]) if left else places
+        left, parts = len(places) - 2 * half, []
+        if left > 0:
+            parts = [f"the {half} best and the {half} worst of {len(scores):,}; {left:,} between them are left out"]
+            places = np.concatenate([places[:half], places[-half:]])
+        if len(undefined):
+            parts.append(f"{len(undefined):,} of {len(scores):,} without a score are left out")
+        rest = ": " + ", and ".join(parts)
     quantities = {of: scores.quantity(of) for of in _ordered(scores)}
-    numbered = ["client"] if scores.owners else []
+    numbered = [] if scores.owners is None else ["client"]
     decimals = {of: decimals_of(quantity.factor * scores.scores[of][places]) for of, quantity in quantities.items()}
-    named = scores.names
     header = ["", *numbered, "samples", *(_heading(of, quantity) for of, quantity in quantities.items())]
     rows = [
         [
-            named[place],
+            name,
             *(str(scores.clients[place]) for _ in numbered),
             f"{scores.samples[place]:,}",
             *(written(quantity.factor * scores.scores[of][place], decimals[of]) for of, quantity in quantities.items()),
         ]
-        for place in places.tolist()
+        for name, place in zip(scores.names(places), places.tolist(), strict=True)
     ]
     return TextTable(caption + rest, header, rows)
 

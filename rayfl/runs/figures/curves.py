@@ -32,7 +32,8 @@ def draw_curves(folder: Path) -> None:
     """
     run = read_so_far(RunArchive(folder))
     with drawing():
-        write(curves_of(run, run.row), folder / CURVES_FILE)
+        title = str(run.scenario.get("title") or run.scenario.get("name", run.row))
+        write(curves_of(run, title), folder / CURVES_FILE)
 
 
 def curves_of(run: RecordedRun, heading: str = "") -> Figure:

@@ -107,14 +107,14 @@ class RecordedRun:
     def scores(self) -> list[str]:
         """The columns with losses and metrics of sets of samples, without those of single classes and over clients."""
         before = takewhile(lambda column: column != "train_loss", self.columns)
-        whole = [column for column in before if not is_part(column)]
+        whole = [column for column in before if not is_part(column, self.columns)]
         return [column for column in whole if column not in _NO_SCORES and not OVER_CLIENTS.search(column)]
 
     @property
     def sets(self) -> list[str]:
-        """The sets of samples that were scored, by the beginnings of their columns."""
+        """The sets of samples that were scored, by the beginnings of their columns, longer names first."""
         losses = [column.removesuffix("_loss") for column in self.scores if column.endswith("_loss")]
-        return list(dict.fromkeys([*losses, "test", "validation", "client_test", "personalized"]))
+        return sorted({*losses, "test", "validation", "client_test", "personalized"}, key=len, reverse=True)
 
     def values(self, column: str) -> np.ndarray:
         """float64 [n]: a column; of the headline metric, NaN in phases where it means something else."""

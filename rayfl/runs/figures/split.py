@@ -47,22 +47,24 @@ def split_of(split: ShownSplit) -> Figure:
 
 
 def _figure(split: ShownSplit, classes: np.ndarray | None, distances: np.ndarray | None, width: float) -> Figure:
-    with_classes = split.counts is not None
-    figure = Figure(figsize=(width, width * (0.93 if with_classes else 0.47)), layout="constrained")
-    if with_classes:
-        axes = figure.subplot_mosaic(
-            [["sizes", "sizes"], ["shares", "shares"], ["classes", "distances"]], height_ratios=(3, 4, 3)
-        )
+    rows = {
+        "sizes": 3,
+        **({} if split.counts is None else {"shares": 4}),
+        **({} if classes is None else {"classes": 3}),
+    }
+    figure = Figure(figsize=(width, width * (0.17 + 0.1 * sum(rows.values()))), layout="constrained")
+    axes = figure.subplot_mosaic(
+        [[name, "distances" if name == "classes" else name] for name in rows], height_ratios=[*rows.values()]
+    )
+    if split.counts is not None:
         _draw_shares(figure, axes["shares"], split)
-        of_all = classes is not None and len(classes) == split.num_clients
+    if classes is not None:
+        of_all = len(classes) == split.num_clients
         counted = "clients" if of_all else f"of {len(split.clients)} clients"
         _draw_histogram(axes["classes"], classes, "classes of a client", counted, whole=True)
         _draw_histogram(axes["distances"], distances, "distance of a client from the global distribution", counted)
         axes["distances"].set_xlim(0, 1)
-        sizes = axes["sizes"]
-    else:
-        sizes = figure.subplots()
-    _draw_sizes(sizes, split)
+    _draw_sizes(axes["sizes"], split)
     return figure
 
 

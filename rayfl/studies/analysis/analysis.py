@@ -18,8 +18,9 @@ from rayfl.config.component import Choice, Component
 from rayfl.config.registry import Registry
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
+from rayfl.runs.figures import phase_marks as switches
 from rayfl.runs.figures.notebook import NotebookFigure
-from rayfl.runs.figures.style import COLOURS, GREY, SCREEN, caption_data, write
+from rayfl.runs.figures.style import COLOURS, SCREEN, caption_data, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
 
@@ -105,17 +106,15 @@ def _places_in_one_grid(runs: Sequence[RunFolder]) -> list[tuple[str, ...]]:
 
 
 def mark_phases(axes: Axes, run: RunFolder) -> None:
-    """Marks the switches of a run's phases between what is drawn, by dashed lines with their names."""
+    """Marks the switches of a run's phases between what is drawn, as in its curves."""
     low, high = axes.dataLim.intervalx
-    for (plan, after), last in zip(pairwise(run.plans), run.last_rounds, strict=False):
-        place = last + 0.5
-        if low < place < high:
-            axes.axvline(place, color=GREY, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
-            axes.annotate(
-                f"{plan.phase.name} → {after.phase.name}", (place, 1.0), xycoords=("data", "axes fraction"),
-                xytext=(-2, -3), textcoords="offset points", rotation=90, ha="right", va="top", fontsize="small",
-                color=GREY, parse_math=False,
-            )  # fmt: skip
+    ends = (
+        (last + 0.5, f"{plan.phase.name} → {after.phase.name}")
+        for (plan, after), last in zip(pairwise(run.plans), run.last_rounds, strict=False)
+    )
+    if seen := tuple(end for end in ends if low < end[0] < high):
+        switches.mark_phases(axes, {"": seen}, {})
+        axes.set_title(axes.get_title(), parse_math=False, pad=14)
 
 
 analyses = Registry(

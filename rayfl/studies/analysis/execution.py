@@ -71,11 +71,9 @@ class AnalysisResult:
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> short = {"phases.federated.rounds": 1, "data.source": "generated", "data.clients": 4}
-        >>> quiet = Console(quiet=True)
-        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", console=quiet)
-        >>> result = rayfl.analyse("heterogeneity", run, backend="inline", console=quiet)
+        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", quiet=True)
+        >>> result = rayfl.analyse("heterogeneity", run, backend="inline", quiet=True)
         >>> result.figure.get_suptitle()
         'Heterogeneity of gradients'
     """
@@ -128,12 +126,10 @@ def analyse(
 
     Example:
         >>> import rayfl
-        >>> from rich.console import Console
         >>> short = {"phases.federated.rounds": 12, "evaluation.every": 1}
         >>> short |= {"data.source": "generated", "data.clients": 4, "model": {"name": "mlp", "hidden": [8]}}
-        >>> quiet = Console(quiet=True)
-        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", console=quiet)
-        >>> result = rayfl.analyse("curve", run, window=5, backend="inline", console=quiet)
+        >>> run = rayfl.run("femnist_fedavg", overrides=short, backend="inline", quiet=True)
+        >>> result = rayfl.analyse("curve", run, window=5, backend="inline", quiet=True)
         >>> result.path.name, result.table.column_names[0]
         ('curve.parquet', 'run')
     """

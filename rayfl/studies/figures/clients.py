@@ -96,11 +96,26 @@ def _metric(recorded: Recorded, metric: str, found: dict[str, list[ClientScores]
     if len(quantities) > 1:
         words = " and ".join(quantity.label for quantity in quantities)
         raise ScenarioError(f"metric: the runs have different scores of single clients ({words}); show them separately")
-    named = all(scores.owners for scores, _ in chosen.values())
+    named = all(scores.owners is not None for scores, _ in chosen.values())
+    if not named and len({(_data_seed(run), run.task) for run in recorded.runs}) > 1:
+        raise ScenarioError(
+            "by: the data does not name its clients, and its split differs between these runs (by seed, data.seed or "
+            "task), so equal numbers are different clients; give runs of one seed, or set data.seed"
+        )
     groups = tuple(_group(group, [chosen[run.where] for run in group.runs], named) for group in recorded.groups)
     (scores, name), *_ = chosen.values()
     higher = _direction(name, scores, recorded.runs)
     return MetricClients(metric or name, quantities[0], higher, groups)
+
+
+def _data_seed(run: RecordedRun) -> int:
+    seed = run.scenario.get("data", {}).get("seed")
+    return run.seed if seed is None else int(seed)
+
+
+def _names(scores: ClientScores, named: bool) -> np.ndarray:
+    everybody = np.arange(len(scores))
+    return np.asarray(scores.names(everybody) if named else [f"client {of}" for of in scores.clients.tolist()])
 
 
 def _direction(name: str, scores: ClientScores, runs: Sequence[RecordedRun]) -> bool | None:
@@ -110,9 +125,7 @@ def _direction(name: str, scores: ClientScores, runs: Sequence[RecordedRun]) -> 
 
 
 def _group(group: Group, chosen: Sequence[tuple[ClientScores, str]], named: bool) -> GroupClients:
-    names = np.concatenate(
-        [np.asarray(scores.owners if named else [f"client {of}" for of in scores.clients]) for scores, _ in chosen]
-    )
+    names = np.concatenate([_names(scores, named) for scores, _ in chosen])
     values = np.concatenate([scores.scores[name] for scores, name in chosen])
     samples = np.concatenate([scores.samples for scores, _ in chosen]).astype(np.float64)
     if len(chosen) == 1:
@@ -143,7 +156,7 @@ def figure_of_clients(
         for panel in recorded.panels:
             lines = {clients.group.label: (clients.values, clients.samples) for clients in of.in_panel(panel)}
             title = panel if len(recorded.panels) > 1 else ""
-            panels += dot_panels(title, lines, of.quantity, of.higher is not False)
+            panels += dot_panels(title, lines, of.quantity, of.higher)
     if not panels:
         raise ScenarioError("by: the labels of every client leave the metric undefined; name another metric")
     dots = {label: style._replace(dash=DOTS) for label, style in styles.items()}

@@ -238,7 +238,7 @@ def table_of_runs(groups: Sequence[Group], metric: str, window: int) -> TextTabl
         chosen = [best, NOTHING if place is None else str(place)]
         rows.append([name, str(run.seed), *task, *chosen, tail, last])
     header = ["", "seed", *(["task"] if has_tasks else []), "best", "in round", f"mean of the last {TAIL}", "last"]
-    return TextTable(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows)
+    return TextTable(f"All runs: {quantity.within(' in ')}{_smoothed(window)}.", header, rows, ("seed", "task"))
 
 
 def _score_cells(comparison: Compared, numbers: Numbers) -> list[str]:

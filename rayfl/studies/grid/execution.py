@@ -23,7 +23,7 @@ from rayfl.console import LABEL, print_wrapped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
-from rayfl.notebook import block_of, cell, console_of
+from rayfl.notebook import console_of, ending_block, is_shown, shown_as
 from rayfl.remote_folder import local
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
@@ -92,8 +92,7 @@ class GridResult:
         return f"<GridResult {self.grid.name}: {len(self.table)} runs{failed}, in {self.directory}>"
 
     def _repr_html_(self) -> str:
-        shown = self.shown_in is not None and self.shown_in == cell()
-        return "" if shown else self._table.page(all_runs=False).html()
+        return "" if is_shown(self) else self._table.page(all_runs=False).html()
 
 
 def grid(
@@ -181,12 +180,9 @@ def grid(
         if not table_only:
             analyses = checked(analyses, loaded.name, console, changed=bool(pairs))
         analyse = partial(carry_out, analyses, options=options, folder=folder, console=console, draw_only=table_only)
-    with time_limit(minutes), nullcontext() if table_only else alone_in(folder):
+    with time_limit(minutes), ending_block(console), nullcontext() if table_only else alone_in(folder):
         result = _run_left(loaded, cells, chosen, analyse, changes, folder, options, console, in_full)
-    if (block := block_of(console)) is None:
-        return result
-    block.end(result._repr_html_())
-    return replace(result, shown_in=cell())
+    return shown_as(console, result)
 
 
 def _run_left(

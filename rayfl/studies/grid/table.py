@@ -236,10 +236,10 @@ class GridTable:
         place = ["", "", "seed", *(["task"] if self._grid.tasks else [])]
         if self._finished and all_runs:
             figures = ["best", "in round", f"mean of the last {TAIL}", "last", *self._grid.figures, "rounds", "time"]
-            yield TextTable("Runs", [*place, *figures], [*map(_finished_row, self._finished)])
+            yield TextTable("Runs", [*place, *figures], [*map(_finished_row, self._finished)], ("seed", "task"))
         if self._failed:
             rows = [[*_place(run), run.status, run.reason] for run in self._failed]
-            yield TextTable("Failed runs", [*place, "", "reason"], rows)
+            yield TextTable("Failed runs", [*place, "", "reason"], rows, ("seed", "task"))
 
     def _records(self) -> pa.Table:
         """A row for every run, with the columns of `RUNS` and of the figures that are not among them."""

@@ -73,43 +73,55 @@ class ClassMetric(Metric):
         return counts.reshape(self._number, self._number)
 
     def value(self, state: State) -> float | None:
-        defined = [score for score in self.parts(state).values() if score is not None]
-        return math.fsum(defined) / len(defined) if defined else None
+        _, scores = self._defined(state)
+        return math.fsum(scores) / len(scores) if scores else None
 
     def parts(self, state: State) -> Mapping[str, float | None]:
         """The score of every class, by its number; None for a class without samples."""
-        counts = self.confusion(state)
-        right, labelled, predicted = counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0)
-        of = zip(right.tolist(), labelled.tolist(), predicted.tolist(), strict=True)
-        return {str(label): self.score(*numbers) if numbers[1] else None for label, numbers in enumerate(of)}
+        labels, scores = self._defined(state)
+        return {str(label): None for label in range(self._number)} | dict(zip(map(str, labels), scores, strict=True))
+
+    def _defined(self, state: State) -> tuple[list[int], list[float]]:
+        """The classes that have samples, and their scores."""
+        labels, predictions = np.divmod(state["pairs"], self._number)
+        right, labelled, predicted = np.zeros((3, self._number), np.int64)
+        np.add.at(labelled, labels, state["counts"])
+        np.add.at(predicted, predictions, state["counts"])
+        same = labels == predictions
+        right[labels[same]] = state["counts"][same]
+        known = np.flatnonzero(labelled)
+        return known.tolist(), self.score(right[known], labelled[known], predicted[known]).tolist()
 
     @abstractmethod
-    def score(self, right: int, labelled: int, predicted: int) -> float:
-        """The score of a class that has samples.
+    def score(self, right: np.ndarray, labelled: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        """The scores of classes that have samples, float64 [n].
 
         Args:
-            right: Its samples that are predicted right.
-            labelled: Its samples, at least 1.
-            predicted: Samples that are predicted as it.
+            right: Their samples that are predicted right, int64 [n].
+            labelled: Their samples, at least 1.
+            predicted: Samples that are predicted as them.
         """
 
 
 class Recall(ClassMetric):
     """The share of a class's samples that are predicted right: its accuracy. The mean is the balanced accuracy."""
 
-    def score(self, right: int, labelled: int, predicted: int) -> float:
-        return right / labelled
+    def score(self, right: np.ndarray, labelled: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = np.true_divide(right, labelled)
+        return scores
 
 
 class Precision(ClassMetric):
     """The share of the samples predicted as a class that belong to it; 0 if there are none."""
 
-    def score(self, right: int, labelled: int, predicted: int) -> float:
-        return right / predicted if predicted else 0.0
+    def score(self, right: np.ndarray, labelled: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = np.true_divide(right, np.maximum(predicted, 1))
+        return scores
 
 
 class F1(ClassMetric):
     """The harmonic mean of a class's precision and recall. The mean over classes is the macro F1 score."""
 
-    def score(self, right: int, labelled: int, predicted: int) -> float:
-        return 2 * right / (labelled + predicted)
+    def score(self, right: np.ndarray, labelled: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+        scores: np.ndarray = np.true_divide(2 * right, labelled + predicted)
+        return scores

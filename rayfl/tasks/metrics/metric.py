@@ -17,13 +17,13 @@ Made = TypeVar("Made", bound=Callable[..., object])
 
 
 def higher_is(better: bool) -> Callable[[Made], Made]:
-    """Says of a function that makes a metric, as classes say it of theirs, whether higher values are better."""
+    """Marks a function that makes a metric with its direction, which classes have as an attribute."""
 
-    def said(make: Made) -> Made:
+    def marked(make: Made) -> Made:
         make.__dict__["higher_is_better"] = better
         return make
 
-    return said
+    return marked
 
 
 class Metric(ABC):

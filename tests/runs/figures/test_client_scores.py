@@ -41,7 +41,7 @@ def write_clients(folder: Path, scores: Sequence[float | None], owners: Sequence
 
 def of_values(values: Sequence[float], headline: Headline = ACCURACY) -> ClientScores:
     numbers = np.arange(len(values))
-    return ClientScores(4, "test", numbers, [], numbers + 1, {headline.metric: np.array(values)}, headline)
+    return ClientScores(4, "test", numbers, None, numbers + 1, {headline.metric: np.array(values)}, headline)
 
 
 def test_the_last_round_with_scores_is_read_and_clients_own_test_samples_come_first(tmp_path: Path) -> None:
@@ -79,9 +79,10 @@ def test_of_many_clients_the_table_has_the_best_and_the_worst_and_counts_the_oth
     assert [row[0] for row in table.rows] == [f"client {client}" for client in (*range(99, 89, -1), *range(9, -1, -1))]
     assert table.caption == (
         "Clients by test accuracy after round 4: the 10 best and the 10 worst of 101; 80 between them are left out, "
-        "and 1 whose labels leave it undefined"
+        "and 1 of 101 without a score are left out"
     )
     few = table_of_clients(of_values([0.5, *[np.nan] * 30]))
+    assert few.caption == "Clients by test accuracy after round 4: 30 of 31 without a score are left out"
     assert [row[0] for row in few.rows] == ["client 0"]
 
 

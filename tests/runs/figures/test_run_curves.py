@@ -68,6 +68,15 @@ def test_every_metric_has_a_panel_and_every_set_of_samples_a_line(tmp_path: Path
     assert figure.legends[0].get_title().get_text() == "title"
 
 
+def test_a_test_set_of_the_data_is_a_line_and_a_slash_alone_makes_no_class(tmp_path: Path) -> None:
+    columns = {f"{of}_{metric}": [0.1, 0.2, 0.3] for of in ("test", "test_clean") for metric in ("loss", "accuracy")}
+    columns |= {"test_recall": [0.1, 0.2, 0.3], "test_recall/3": [0.3, 0.4, 0.5], "test_grad/norm": [1.0, 2.0, 3.0]}
+    figure = drawn(tmp_path, columns)
+    panels = [label for _, label in labels(figure)]
+    assert panels == ["Accuracy (%)", "Loss", "Recall", "Grad/norm"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["test", "test clean"]
+
+
 def test_the_switch_of_phases_is_marked_in_every_panel(tmp_path: Path) -> None:
     for axes in drawn(tmp_path, LEARNS).axes:
         assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]

@@ -128,6 +128,19 @@ def test_what_cannot_be_shown_by_client_is_an_error_of_one_line(
     assert said.count("\n") == 1
 
 
+def test_clients_without_names_are_not_paired_across_splits(tmp_path: Path) -> None:
+    """Partitions follow the seed, so client 3 of seed 0 has other data than client 3 of seed 1."""
+    first, second = (scored(tmp_path / f"{n}", "FedAvg", n, {0: 0.2, 1: 0.4}) for n in (0, 1))
+    with pytest.raises(ScenarioError, match="by: the data does not name its clients, and its split differs"):
+        of_clients(first, second)
+    other = scored(tmp_path / "c", "Cyclic", 0, {0: 0.3, 1: 0.5})
+    assert of_clients(first, other).table.num_rows == 4
+    for folder in (first, second):
+        text = (folder / "scenario.toml").read_text()
+        (folder / "scenario.toml").write_text(text.replace("[data]", "[data]\nseed = 7"))
+    assert of_clients(first, second).table.num_rows == 2
+
+
 def test_a_run_that_scored_no_clients_says_how_to(
     runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

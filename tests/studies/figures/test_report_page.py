@@ -253,9 +253,10 @@ def under_way(run: Path) -> Path:
 
 
 def test_the_page_of_a_run_under_way_renews_itself_and_says_round_and_time_left(under_way: Path) -> None:
-    html, _ = page_of(under_way)
+    html = write_report(under_way, follow=True).path.read_text()
     assert '<meta http-equiv="refresh" content="5">' in html
     assert "running</span>: round 8 of 12, phase federated; about 40 s left" in html  # 4 rounds of 10 s
+    assert "http-equiv" not in page_of(under_way)[0], "nobody writes it again"
 
 
 def test_a_run_is_followed_until_it_has_ended(

@@ -62,19 +62,20 @@ class Written(NamedTuple):
 
     Attributes:
         path: The file.
-        under_way: Whether it is of a run that has not ended.
+        renewed: Whether a browser will renew it, since its run has not ended.
     """
 
     path: Path
-    under_way: bool
+    renewed: bool
 
 
-def write_report(folder: Path, out: Path | None = None) -> Written:
-    """Writes the page of a run, finished or not, or of a grid; a browser renews the page of what is under way.
+def write_report(folder: Path, out: Path | None = None, follow: bool = False) -> Written:
+    """Writes the page of a run, finished or not, or of a grid.
 
     Args:
         folder: The folder of the run or grid.
         out: The file; None for report.html in the folder.
+        follow: Whether the page of a run under way will be written again, so that a browser renews it.
 
     Raises:
         DataError: The folder holds neither a run nor a grid.
@@ -82,7 +83,7 @@ def write_report(folder: Path, out: Path | None = None) -> Written:
     """
     path = out or folder / REPORT_FILE
     if RunArchive(folder).has_begun:
-        page = run_page(folder)
+        page = run_page(folder, follow)
     elif is_grid(folder):
         page = grid_page(folder, path.parent)
     else:

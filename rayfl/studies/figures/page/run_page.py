@@ -42,8 +42,12 @@ from rayfl.studies.grid.results import TAIL
 from rayfl.wording import duration
 
 
-def run_page(folder: Path) -> Page:
+def run_page(folder: Path, follow: bool) -> Page:
     """Reads a run's folder.
+
+    Args:
+        folder: The run's folder.
+        follow: Whether the page will be written again while the run is under way, so that a browser renews it.
 
     Raises:
         DataError: Its scenario is damaged.
@@ -75,7 +79,8 @@ def run_page(folder: Path) -> Page:
     with reading(folder / STATUS, "as the status of a run"):
         under_way = status["status"] in UNDER_WAY
         reason = _progress(status, run) if under_way else _reason(status)
-        return Page(title, status["status"], reason, note.text, sections, __version__, RENEWED_S if under_way else 0)
+        renewed_s = RENEWED_S if follow and under_way else 0
+        return Page(title, status["status"], reason, note.text, sections, __version__, renewed_s)
 
 
 def _progress(status: Mapping[str, Any], run: RecordedRun | None) -> str:
@@ -157,7 +162,7 @@ def _classes(archive: RunArchive, run: RecordedRun | None) -> list[PageSection]:
         return []
     caption = f"Test samples of each class by predicted class, after round {confusion['round']}"
     scores: dict[str, dict[str, str]] = {}
-    for column in filter(is_part, run.columns):
+    for column in (name for name in run.columns if is_part(name, run.columns)):
         whole, _, label = column.partition(PART)
         scores.setdefault(whole, {})[label] = shown(run.columns[column][-1], quantity_of([run], column))
     labels = dict.fromkeys(label for by_class in scores.values() for label in by_class)
