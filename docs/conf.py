@@ -31,7 +31,6 @@ extensions = [
     "extensions.mathml",
     "extensions.network_table",
     "extensions.offline",
-    "extensions.shell_blocks",
     "extensions.papers",
     "extensions.python_api",
     "extensions.reference",

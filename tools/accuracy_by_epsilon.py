@@ -99,7 +99,7 @@ def _figure(accuracies: Accuracies) -> Figure:
     axes.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("ε of the whole run")
-    axes.set_ylabel("test accuracy after the last round, %")
+    axes.set_ylabel("Test accuracy after the last round (%)")
     handles, labels = axes.get_legend_handles_labels()
     entries = sorted(zip(handles, labels, strict=True), key=lambda entry: entry[1] in levels)
     axes.legend(

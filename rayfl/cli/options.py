@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def command_parser(prog: str, description: str, examples: str) -> argparse.Argum
     """
     return argparse.ArgumentParser(
         prog=prog,
-        description=description,
+        description=fill(description, 79),
         epilog=examples.format(prog=prog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

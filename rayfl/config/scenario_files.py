@@ -72,8 +72,13 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
 
 
 def is_shipped(path: Path) -> bool:
-    """Whether a scenario or grid is shipped with rayfl."""
-    return path.resolve().is_relative_to(_shipped().resolve())
+    """Whether a scenario or grid is shipped with rayfl, from where it is installed or unchanged in a clone."""
+    here, shipped = path.resolve(), _shipped().resolve()
+    if here.is_relative_to(shipped):
+        return True
+    clone = Path("scenarios").resolve()
+    twin = shipped / here.relative_to(clone) if here.is_relative_to(clone) else None
+    return twin is not None and twin.is_file() and twin.read_bytes() == here.read_bytes()
 
 
 def _is_file(path: Path) -> bool:

@@ -73,7 +73,8 @@ class Result:
         if not curves.is_file():
             return table
         picture = b64encode(curves.read_bytes()).decode()
-        return f'{table}<img alt="learning curves" style="max-width: 760px" src="data:image/png;base64,{picture}">'
+        style = "max-width: min(760px, 100%)"
+        return f'{table}<img alt="learning curves" style="{style}" src="data:image/png;base64,{picture}">'
 
     def _summary(self) -> str:
         """`femnist_cyclic: 20 rounds, best test accuracy 63.10 % in round 18`."""

@@ -10,6 +10,7 @@ import pytest
 import rayfl
 from rayfl.config import Scenario, find_scenarios, load_scenario
 from rayfl.config.loader import read_scenario
+from rayfl.config.scenario_files import find, is_shipped
 from rayfl.errors import ScenarioError
 from rayfl.runs.resolution import resolve
 
@@ -72,6 +73,17 @@ def test_all_shipped_scenarios_are_valid_with_titles_and_known_algorithms(folder
         for quick in (False, True):
             loaded = resolve(load_scenario(name, quick=quick))
             assert (loaded.name, bool(loaded.title)) == (name, True)
+
+
+def test_an_unchanged_clone_of_what_is_shipped_is_shipped_and_a_changed_one_is_your_own(folder: Path) -> None:
+    shipped = find("femnist_cyclic")
+    assert is_shipped(shipped)
+    clone = Path("scenarios") / shipped.parent.name / shipped.name
+    clone.parent.mkdir(parents=True, exist_ok=True)
+    clone.write_bytes(shipped.read_bytes())
+    assert is_shipped(clone)
+    clone.write_bytes(shipped.read_bytes() + b"# mine\n")
+    assert not is_shipped(clone)
 
 
 def test_the_working_directory_goes_before_what_is_shipped(folder: Path) -> None:

@@ -98,20 +98,3 @@ def test_every_network_is_in_the_table_with_its_parameters_and_a_paper() -> None
     assert all(row[2] for row in rows)
     (lenet,) = (row for row in rows if "lenet5" in row[0] and "on" not in row[0])
     assert lenet[1].replace("\N{NARROW NO-BREAK SPACE}", "") == "62006"
-
-
-@pytest.mark.parametrize(
-    ("text", "commands"),
-    [
-        ("rayfl plot RUN --out x.png", True),
-        ("# first\nRAYFL_NODES=16 python -m pytest -s tests\n\nmake bench", True),
-        ("rayfl run femnist_cyclic \\\n    seed=1", True),
-        ("rounds  8\naccuracy  59 %", False),
-        ("rayfl run femnist_cyclic\nrecords: runs/x", False),
-        ("\n", False),
-    ],
-)
-def test_only_blocks_of_commands_alone_become_shell_blocks(text: str, commands: bool) -> None:
-    from extensions.shell_blocks import is_commands
-
-    assert is_commands(text) == commands
