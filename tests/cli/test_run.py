@@ -228,5 +228,5 @@ def test_a_subprocess_runs_a_module_beside_the_scenarios(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert (only(folder / "runs") / "model.safetensors").is_file()
     failed = ran("tiny", "sed=1")
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout) == (1, "starting tiny\n")
     assert failed.stderr == ("error: scenario 'tiny':\nsed: unknown key; did you mean 'seed'? (got '1')\n")
