@@ -102,17 +102,17 @@ def test_own_sampler_learns_the_spirals(tmp_path: Path) -> None:
     assert last_row(tmp_path)["test_accuracy"] > 0.9
 
 
-def rayfl_on(module: str, example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def rayfl_on(command: str, example: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A command of rayfl's on an example's scenario, as its docstring says: its module is found beside it."""
     scenario = str(EXAMPLES / f"{example}.toml")
-    return python_in(folder, [EXAMPLES.parent], "-m", f"rayfl.{module}", scenario, *arguments)
+    return python_in(folder, [EXAMPLES.parent], "-m", "rayfl", command, scenario, *arguments)
 
 
 @pytest.mark.slow
 def test_your_own_problem_takes_less_than_sixty_lines(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="rayfl[tensorboard] is not installed")
     assert sum(len((EXAMPLES / f"own_problem.{kind}").read_text().splitlines()) for kind in ("toml", "py")) < 60
-    done = rayfl_on("scenario", "own_problem", tmp_path, "--backend", "inline")
+    done = rayfl_on("run", "own_problem", tmp_path, "--backend", "inline")
     assert (done.returncode, done.stderr) == (0, "")
     assert "by early_stopping: validation_macro_f1 has not improved in 5 evaluations" in done.stdout
     row = last_row(tmp_path)
@@ -123,7 +123,7 @@ def test_your_own_problem_takes_less_than_sixty_lines(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_own_source_learns_the_seasons_and_has_its_further_test_set(tmp_path: Path) -> None:
-    done = rayfl_on("scenario", "own_source", tmp_path, "--backend", "inline")
+    done = rayfl_on("run", "own_source", tmp_path, "--backend", "inline")
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.8
     assert "for validation by client, 200 in noisy" in done.stdout
@@ -155,7 +155,7 @@ def test_a_dataset_that_hosts_open_gives_the_same_bits_on_ray(tmp_path: Path, mo
 
 @pytest.mark.slow
 def test_own_partitioner_gives_every_client_less_than_the_one_before(tmp_path: Path) -> None:
-    done = rayfl_on("data_report", "own_partitioner", tmp_path, "--clients", "--out", "split.png")
+    done = rayfl_on("data", "own_partitioner", tmp_path, "--clients", "--out", "split.png")
     assert (done.returncode, done.stderr) == (0, "")
     rows = [line.split() for line in done.stdout.splitlines() if line[:1].isdigit()]
     sizes = [int(row[1].replace(",", "")) for row in rows]
@@ -169,7 +169,7 @@ def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_pa
     losses = []
     for name, augment in (("with", ()), ("without", ("data.augment=[]",))):
         (tmp_path / name).mkdir()
-        done = rayfl_on("scenario", "own_augmentation", tmp_path / name, "--backend", "inline", *augment)
+        done = rayfl_on("run", "own_augmentation", tmp_path / name, "--backend", "inline", *augment)
         assert (done.returncode, done.stderr) == (0, "")
         losses.append(last_row(tmp_path / name)["train_loss"])
     assert losses[0] != losses[1]
@@ -179,7 +179,7 @@ def test_own_augmentation_runs_beside_torchvisions_and_makes_a_difference(tmp_pa
 def test_own_schedule_learns_the_spirals_with_the_same_bits_on_any_number_of_hosts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done = rayfl_on("scenario", "own_schedule", tmp_path, "--backend", "inline", "phases.0.rings=2")
+    done = rayfl_on("run", "own_schedule", tmp_path, "--backend", "inline", "phases.0.rings=2")
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.7
     assert "rings: 10 rounds, own_schedule:Rings, fedavg" in done.stdout
@@ -270,7 +270,7 @@ def test_the_focal_loss_without_focus_is_cross_entropy(monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_fedproto_serves_clients_of_few_classes(tmp_path: Path) -> None:
-    done = rayfl_on("scenario", "fedproto", tmp_path, "--backend", "inline")
+    done = rayfl_on("run", "fedproto", tmp_path, "--backend", "inline")
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["test_accuracy"] > 0.45
 
@@ -280,7 +280,7 @@ def test_fedrep_gives_clients_of_few_classes_what_one_model_cannot(tmp_path: Pat
     means = []
     for name, other in (("fedrep", ()), ("fedavg", ("phases.0.algorithm=fedavg", "evaluation.client_model=global"))):
         (tmp_path / name).mkdir()
-        done = rayfl_on("scenario", "fedrep", tmp_path / name, "--backend", "inline", *other)
+        done = rayfl_on("run", "fedrep", tmp_path / name, "--backend", "inline", *other)
         assert (done.returncode, done.stderr) == (0, "")
         means.append(last_row(tmp_path / name)["test_accuracy"])
     assert means[0] > 0.5 > 0.2 > means[1]
@@ -294,7 +294,7 @@ def test_fedsam_takes_ten_lines() -> None:
 @pytest.mark.slow
 def test_fedsam_runs(tmp_path: Path) -> None:
     few = ("--quick", "data.source=generated", "data.clients=5", "phases.federated.until=2", "evaluation.every=1")
-    done = rayfl_on("scenario", "fedsam", tmp_path, "--backend", "inline", *few)
+    done = rayfl_on("run", "fedsam", tmp_path, "--backend", "inline", *few)
     assert (done.returncode, done.stderr) == (0, "")
     assert last_row(tmp_path)["train_loss"] > 0
 
@@ -302,7 +302,7 @@ def test_fedsam_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_self_supervised_hands_its_encoder_to_the_supervised_phase(tmp_path: Path) -> None:
     few = ("phases.0.rounds=1", "phases.1.rounds=2", "data.clients=6", "phases.0.cohort=3", "phases.1.cohort=3")
-    done = rayfl_on("scenario", "self_supervised", tmp_path, "--backend", "inline", *few)
+    done = rayfl_on("run", "self_supervised", tmp_path, "--backend", "inline", *few)
     assert (done.returncode, done.stderr) == (0, "")
     assert "from the previous phase: 4 tensors taken, 2 fresh ('head.bias', 'head.weight'), 6 not used (" in done.stdout
     row = last_row(tmp_path)
