@@ -177,8 +177,7 @@ class RunArchive:
         Raises:
             ResourceError: The file is damaged.
         """
-        path = self.path / PRIVACY_FILE
-        return read_json_object(path, ResourceError) if path.exists() else None
+        return self._json(PRIVACY_FILE)
 
     @cached_property
     def confusion(self) -> dict[str, Any] | None:
@@ -187,11 +186,9 @@ class RunArchive:
         Raises:
             ResourceError: The file is damaged.
         """
-        path = self.path / CONFUSION_FILE
-        if not path.exists():
+        if (content := self._json(CONFUSION_FILE)) is None:
             return None
-        content = read_json_object(path, ResourceError)
-        with reading(path, "as a confusion matrix", ResourceError):
+        with reading(self.path / CONFUSION_FILE, "as a confusion matrix", ResourceError):
             rows = [[int(number) for number in row] for row in content["samples"]]
             if not rows or any(len(row) != len(rows) for row in rows):
                 raise ValueError("it is not square")
@@ -206,12 +203,14 @@ class RunArchive:
         """
         from rayfl.data.split_facts import ShownSplit  # loads numpy
 
-        path = self.path / SPLIT_FILE
-        if not path.exists():
+        if (content := self._json(SPLIT_FILE)) is None:
             return None
-        content = read_json_object(path, ResourceError)
-        with reading(path, "as a split", ResourceError):
+        with reading(self.path / SPLIT_FILE, "as a split", ResourceError):
             return ShownSplit(**content)
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        path = self.path / name
+        return read_json_object(path, ResourceError) if path.exists() else None
 
     @cached_property
     def environment(self) -> dict[str, Any]:

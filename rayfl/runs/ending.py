@@ -1,8 +1,9 @@
-"""Saves a run's last committed model, status and curves, however the run ends."""
+"""Saves a run's last committed model, status and curves, however the run ends, and reads what its end shows."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
@@ -10,7 +11,11 @@ from rich.text import Text
 
 from rayfl.callbacks.callback import Ending
 from rayfl.engine.backend import BackendSession
+from rayfl.engine.plan.headline import Headline
+from rayfl.errors import RayflError
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.committed_rounds import CommittedModels
+from rayfl.runs.figures.client_scores import ClientScores, scores_by_set
 from rayfl.runs.folder import PRIVACY_FILE
 from rayfl.runs.follower import Follower
 from rayfl.runs.privacy_record import PrivacyRecords
@@ -88,6 +93,23 @@ def draw(folder: Path, console: Console) -> None:
         draw_curves(folder)
     except Exception as error:
         _warn(console, f"could not draw {CURVES_FILE}: {one_line(error)}")
+
+
+def last_scores(folder: Path, headlines: Mapping[str, Headline], console: Console) -> list[ClientScores]:
+    """The last scores of single clients; damage is a warning, since the run has finished and its result stays.
+
+    Args:
+        folder: The folder of the run.
+        headlines: The metrics that rank the rounds of each phase.
+        console: Prints the warning.
+    """
+    archive = RunArchive(folder)
+    try:
+        table = archive.scores_of_clients
+        return [] if table is None else scores_by_set(archive, headlines[table["phase"][0].as_py()])
+    except RayflError as error:
+        _warn(console, one_line(error))
+        return []
 
 
 def _warn(console: Console, text: str) -> None:

@@ -27,7 +27,7 @@ from rayfl.engine.events import (
     SnapshotTaken,
 )
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import CheckpointError, RayflError, ResourceError
+from rayfl.errors import CheckpointError, ResourceError
 from rayfl.files import reading
 from rayfl.interruption import interruptible, is_interrupt
 from rayfl.models.flat import FlatModel
@@ -38,9 +38,8 @@ from rayfl.runs.changes import plain_scenario
 from rayfl.runs.checkpoint_writer import RunStorage
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.committed_rounds import CommittedModels, LatestRounds
-from rayfl.runs.ending import end_callbacks, end_early
+from rayfl.runs.ending import end_callbacks, end_early, last_scores
 from rayfl.runs.environment import describe_environment
-from rayfl.runs.figures.client_scores import ClientScores, scores_by_set
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
 from rayfl.runs.follower import Follower
 from rayfl.runs.privacy_record import PrivacyRecords, begin_to_charge
@@ -351,12 +350,7 @@ class Run:
 
     def summarize(self) -> None:
         """Prints the best score and the cost of each phase, and the scores of clients."""
-        archive, clients = RunArchive(self._records.folder), list[ClientScores]()
-        try:
-            if (table := archive.scores_of_clients) is not None:
-                clients = scores_by_set(archive, self._plan.headlines[table["phase"][0].as_py()])
-        except RayflError as error:  # the run has finished, and its result must not be lost
-            self._console.print(Text(f"warning: {one_line(error)}", style="yellow"), soft_wrap=True)
+        clients = last_scores(self._records.folder, self._plan.headlines, self._console)
         listed = self._plan.scenario.evaluation.per_client
         self._summary.show(self._console, self._records.where, self._privacy.summary(), clients, listed)
 
