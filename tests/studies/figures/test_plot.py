@@ -159,6 +159,13 @@ def test_the_same_records_give_the_same_bytes(runs: list[Path], tmp_path: Path, 
     assert files[0].read_bytes().startswith(magic)
 
 
+def test_a_pdf_embeds_its_fonts_as_outlines_that_editors_keep_as_text(runs: list[Path], tmp_path: Path) -> None:
+    rayfl.plot(*runs, out=tmp_path / "figure.pdf")
+    written = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/FontFile2" in written
+    assert b"/Subtype /Type3" not in written  # matplotlib's default, which many proceedings refuse
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
