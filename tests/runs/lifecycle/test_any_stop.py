@@ -20,7 +20,7 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.checkpoints import Checkpoints
-from rayfl.runs.folder import METRICS_FILE
+from rayfl.runs.folder import CONFUSION_FILE, METRICS_FILE
 from rayfl.runs.preparation import prepare
 from rayfl.runs.records import Records
 from rayfl.runs.resume import reopen
@@ -80,6 +80,7 @@ def job_of(kind: str) -> tuple[RunPlan, FlatModel]:
         "model": {"name": "tests.algorithms.scene:TanhNet", "dropout": 0.3},
         "phases": phases,
         "resources": {"relay": "spread"},
+        "evaluation": {"metrics": ["accuracy", "recall"]},
     } | DEVICES.get(kind, {})
     return prepare(Scenario.from_tables(tables), Path("no-data-here"))
 
@@ -140,12 +141,11 @@ def left(folder: Path) -> dict[str, Any]:
     """The files that a run leaves, without times; metrics as in the file, line by line."""
     lines = [json.loads(line) for line in (folder / METRICS_FILE).read_text().splitlines()]
     assert lines == RunArchive(folder).rows
-    privacy = folder / "privacy.json"
+    files = {name: folder / name for name in ("privacy.json", CONFUSION_FILE)}
     return {
         "metrics": [{key: value for key, value in line.items() if key != "seconds"} for line in lines],
         "model": content(folder / "model.safetensors"),
-        "privacy": privacy.read_text() if privacy.exists() else None,
-    }
+    } | {name: path.read_text() for name, path in files.items() if path.exists()}
 
 
 WHOLE = Attempt(hosts=1, ahead=0, every=1, in_memory=True, settles=False, permille=1000)
@@ -181,5 +181,6 @@ def test_a_run_that_was_stopped_at_any_moment_leaves_what_an_undisturbed_one_doe
         else:
             carried_on(folder, kind, last, Moments())
         assert left(folder) == expected
+    assert CONFUSION_FILE in expected or kind.startswith("noise")  # privacy withholds it
     rounds = [row["round"] for row in expected["metrics"]]
     assert rounds == list(range(1, len(rounds) + 1))
