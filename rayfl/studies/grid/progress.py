@@ -84,5 +84,7 @@ class GridProgress:
     def _left(self) -> str:
         if not self._work_done:
             return "time left unknown"
-        pace = (self._clock() - self._started) / self._work_done
-        return f"{duration(pace * (self._work - self._work_done))} left"
+        taken = self._clock() - self._started
+        if self._done + self._failed == self._runs:
+            return f"{duration(taken)} in all"
+        return f"{duration(taken / self._work_done * (self._work - self._work_done))} left"
