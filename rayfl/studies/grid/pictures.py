@@ -217,11 +217,8 @@ def _draw(axes: Axes, values: np.ndarray, edges: np.ndarray, label: str, colour:
         axes.stairs(shares, edges, color=colour, alpha=0.15, fill=True)
 
 
-_NO_SCORES = "the runs recorded no scores of single clients (evaluation.per_client)"
-
-
 def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Path, console: Console) -> None:
-    """Draws table.png and clients.png, and both as PDF, for a grid with figures.
+    """Draws the tables of a grid with figures, and a histogram where runs recorded scores of clients, as PNG and PDF.
 
     If drawing fails, it prints a warning: the records of the grid are complete without pictures.
 
@@ -251,9 +248,10 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
             clients += len(of)
             if len(of.ranking):
                 scores.setdefault(cell.column, {}).setdefault(cell.row, []).extend(of.values[of.ranking].tolist())
+    if not clients:
+        return
     if not scores:
-        why = "the labels of every client leave the metric undefined" if clients else _NO_SCORES
-        _warn(console, f"no histogram of clients: {why}")
+        _warn(console, "no histogram of clients: the labels of every client leave the metric undefined")
         return
     drawn = sum(len(cell_scores) for by_row in scores.values() for cell_scores in by_row.values())
     which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
