@@ -38,7 +38,7 @@ class GridProgress:
         if self._runs:
             self._bar = bar_on(self._console, TextColumn("{task.fields[left]}", markup=False))
         if self._bar is not None:
-            self._task = self._bar.add_task(self._counts(), total=self._work, left=self._left())
+            self._task = self._bar.add_task(self._counts(), total=self._work, left=self._time())
             self._bar.start()
         return self
 
@@ -66,22 +66,22 @@ class GridProgress:
     def _end(self, work: float, line: Text) -> None:
         self._work_done += work
         if self._bar is None and block_of(self._console) is None:
-            line.append(f"; {self._counts()}, {self._left()}")
+            line.append(f"; {self._counts()}, {self._time()}")
         self._console.print(line, soft_wrap=True)
         self._update()
 
     def _update(self) -> None:
         if block := block_of(self._console):
-            block.renew(f"{self._counts()}, {self._left()}")
+            block.renew(f"{self._counts()}, {self._time()}")
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._work_done, description=self._counts(), left=self._left())
+            self._bar.update(self._task, completed=self._work_done, description=self._counts(), left=self._time())
 
     def _counts(self) -> str:
         failed = f", {self._failed} failed" if self._failed else ""
         running = "" if self._bar is None and block_of(self._console) is None else f", {self._running} running"
         return f"{self._done} of {self._runs} runs{running}{failed}"
 
-    def _left(self) -> str:
+    def _time(self) -> str:
         if not self._work_done:
             return "time left unknown"
         taken = self._clock() - self._started
