@@ -160,7 +160,8 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
         sources: Folders of runs and grids, or what `rayfl.run` and `rayfl.grid` returned.
 
     Returns:
-        A group for every scenario, which its title names, and every cell of a grid, which its row and column name.
+        A group for every scenario, which its title names, and every cell of a grid, which its row and column name; if
+        their settings, or the sources of their data, differ, several.
 
     Raises:
         DataError: A folder holds neither a run nor a grid, or nothing that has finished.
@@ -191,8 +192,7 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
 def _grouped(runs: Sequence[RecordedRun]) -> list[Group]:
     by_key: dict[tuple[str, ...], list[RecordedRun]] = {}
     for run in runs:
-        key = (run.grid, run.row, run.column) if run.grid else ("", run.row, "", _identity(run.scenario))
-        by_key.setdefault(key, []).append(run)
+        by_key.setdefault((run.grid, run.row, run.column, _identity(run)), []).append(run)
     labels = _labels([members[0] for members in by_key.values()])
     groups = []
     for label, members in zip(labels, by_key.values(), strict=True):
@@ -211,29 +211,28 @@ def _labels(firsts: Sequence[RecordedRun]) -> list[str]:
 
     If all groups are runs of one title, the differences alone name them.
     """
-    grids = dict.fromkeys(run.grid for run in firsts if run.grid)
     named = dict.fromkeys(run.row for run in firsts)
+    grids: dict[tuple[str, str], set[str]] = {}
+    for run in firsts:
+        grids.setdefault((run.row, run.column), set()).add(run.grid)
+    in_several = {row for (row, _), found in grids.items() if len(found) > 1}
     labels = []
     for run in firsts:
-        alike = [other for other in firsts if (other.row, other.column) == (run.row, run.column)]
-        single = [other for other in alike if not other.grid]
-        if len(alike) == 1:
-            labels.append(run.row)
-        elif run.grid:
-            labels.append(f"{run.grid}: {run.row}" if len(grids) > 1 else run.row)
-        else:
-            text = _distinction([other.scenario for other in single])[single.index(run)]
-            labels.append(text if len(named) == 1 else f"{run.row} ({text})")
+        label = f"{run.grid}: {run.row}" if run.grid and run.row in in_several else run.row
+        alike = [one for one in firsts if (one.grid, one.row, one.column) == (run.grid, run.row, run.column)]
+        if len(alike) > 1:
+            text = _distinction([_settings(one) for one in alike])[alike.index(run)]
+            label = text if len(named) == 1 and not run.grid else f"{label} ({text})"
+        labels.append(label)
     return labels
 
 
-def _distinction(scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Short texts that tell scenarios apart, no two of which have the same settings.
+def _distinction(tables: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Short texts that tell settings apart, no two of which are the same.
 
     Names of components come first, without their keys: `FedACG, lam = 0.7`. Further settings follow until no other
     scenario has them all, each named by the end of its key path that no other differing key has.
     """
-    tables = [settings_of(scenario) for scenario in scenarios]
     keys = list(dict.fromkeys(key for table in tables for key in table))
     compared = [_compared(table) for table in tables]
     differing = [key for key in keys if any(one.get(key) != compared[0].get(key) for one in compared)]
@@ -275,8 +274,13 @@ def _shortest_end(key: str, keys: Sequence[str]) -> str:
     return next(end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1)
 
 
-def _identity(scenario: Mapping[str, Any]) -> str:
-    return json.dumps(_compared(settings_of(scenario)), sort_keys=True)
+def _identity(run: RecordedRun) -> str:
+    return json.dumps(_compared(_settings(run)), sort_keys=True)
+
+
+def _settings(run: RecordedRun) -> dict[str, Any]:
+    """The settings of a run, with the source that its data had."""
+    return settings_of(run.scenario) | {"data.source": run.data.source}
 
 
 def _compared(settings: Mapping[str, Any]) -> dict[str, str]:

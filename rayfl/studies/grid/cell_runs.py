@@ -27,7 +27,7 @@ from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.options import RunOptions
 from rayfl.runs.start_chain import Starting, starts_of
 from rayfl.runs.status import Status, readable_status
-from rayfl.studies.grid.cells import MARKER, Cell
+from rayfl.studies.grid.cells import MARKER, Cell, written_scenario
 from rayfl.wording import one_line
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def has_begun(cell: Cell) -> bool:
         return False
 
 
-def goes_on(cell: Cell) -> bool:
-    """Whether such a run has a checkpoint to continue from."""
-    if not has_begun(cell):
+def could_go_on(cell: Cell) -> bool:
+    """Whether a run in its folder, which may be of other settings, has a checkpoint to continue from."""
+    if not cell.folder.exists():
         return False
     from rayfl.runs.checkpoints import Checkpoints  # loads PyTorch
 
@@ -59,7 +59,7 @@ def goes_on(cell: Cell) -> bool:
 
 
 def clear(cell: Cell, but: str) -> None:
-    """Clears the folder of a cell for a new run; a run with a release ledger is moved beside the folder instead.
+    """Clears the folder of a cell for a new run; one with a checkpoint or a ledger is moved beside the folder instead.
 
     Args:
         cell: The cell.
@@ -70,7 +70,7 @@ def clear(cell: Cell, but: str) -> None:
     """
     from rayfl.runs.resume import making_way, move_aside  # loads PyTorch
 
-    if (cell.folder / LEDGER_FILE).exists():
+    if (cell.folder / LEDGER_FILE).exists() or could_go_on(cell):
         move_aside(cell.folder, but)
         return
     with making_way(cell.folder):
@@ -220,20 +220,22 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
     console = log_console(cell.folder / LOG)
     try:
         run_in_place(cell.folder, same, run, lambda: clear(cell, but=LOG), say)
+        cell.check_scenario()  # a run that somebody resumed to other rounds may have finished meanwhile
     except Exception as error:  # a failed cell must not stop the others
         message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
         console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
         if not isinstance(error, HeldError):
             _keep_failure(cell, error)
         return one_line(error)
-    write_json(cell.folder / MARKER, cell.identity | {"device": RunArchive(cell.folder).device})
+    marker = {"device": RunArchive(cell.folder).device, "written": written_scenario(cell.folder)}
+    write_json(cell.folder / MARKER, cell.identity | marker)
     return None
 
 
 def _keep_failure(cell: Cell, error: Exception) -> None:
     """Writes the failure to status.json if the run could not: it had not begun, or its worker died."""
     status = readable_status(cell.folder)
-    if status is None or status["status"] != "failed":
+    if status is None or status["status"] not in ("failed", "finished"):
         cell.folder.mkdir(parents=True, exist_ok=True)
         Status(cell.folder, sum(phase.rounds for phase in cell.scenario.phases)).ended_early(error)
 

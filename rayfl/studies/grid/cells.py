@@ -16,6 +16,7 @@ from rayfl.errors import DataError, ResourceError, ScenarioError
 from rayfl.files import check_regular, read_json_object, reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.environment import changed_code, code_digests
+from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of, with_starts
 from rayfl.runs.status import MODEL
@@ -89,21 +90,23 @@ class Cell:
 
         Raises:
             ScenarioError: The folder has a run of another scenario (the message lists the differences), or one from
-                other weights, with other user code, or on another kind of device, whose results are not bitwise equal.
+                other weights, with other user code, or on another kind of device, whose results are not bitwise equal;
+                or the runs of a grid with tasks.
         """
         marker = self.folder / MARKER
         if not marker.exists():
+            if self.place.task is None and any(self.folder.glob(f"task_*/{MARKER}")):
+                raise ScenarioError(
+                    f"{self}: '{self.folder}' has runs of tasks, and the grid has no tasks now; choose another folder "
+                    "with --out, or remove that one to run it again"
+                )
             return False
         archive, record = RunArchive(self.folder), read_json_object(marker, ResourceError)
         archive.check_format()
         with reading(marker, error=ResourceError):
             digest, starts, weights, device = (record[key] for key in ("digest", "starts", "weights", "device"))
-        if digest != self.digest and not self._holds_the_same_scenario(archive):
-            raise ScenarioError(
-                f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
-                f"{differences(archive.tables, tomllib.loads(self.scenario.to_toml()))}\n"
-                "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
-            )
+        if digest != self.digest or record.get("written") != written_scenario(self.folder):
+            self.check_scenario()  # another version of rayfl, or somebody else, may have continued the run
         if starts != self.starts_digest:
             assert self.scenario.start is not None
             raise ScenarioError(
@@ -128,12 +131,34 @@ class Cell:
             )
         return True
 
-    def _holds_the_same_scenario(self, archive: RunArchive) -> bool:
-        """Whether only the schema has changed since, such as by a new option at its default."""
+    def check_scenario(self) -> None:
+        """Checks that the run in the folder has this scenario; the schema may have changed, as by a new option.
+
+        Raises:
+            ScenarioError: It has another one; lists the differences.
+        """
+        archive = RunArchive(self.folder)
         try:
-            return _digest(resolve(archive.scenario)) == self.digest
+            same = _digest(resolve(archive.scenario)) == self.digest
         except ScenarioError:
-            return False
+            same = False
+        if not same:
+            raise ScenarioError(
+                f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
+                f"{differences(archive.tables, tomllib.loads(self.scenario.to_toml()))}\n"
+                "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
+            )
+
+
+def written_scenario(folder: Path) -> str:
+    """The sha256 of the scenario.toml of a run, which changes when somebody resumes the run in another way.
+
+    Raises:
+        ResourceError: It is missing.
+    """
+    path = folder / SCENARIO_FILE
+    with reading(path, error=ResourceError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _digest(scenario: Scenario) -> str:

@@ -29,13 +29,13 @@ from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, RunOptions
 from rayfl.steps import step
-from rayfl.studies.grid.cell_runs import Outcome, alone_in, goes_on, planned, run_cells
+from rayfl.studies.grid.cell_runs import Outcome, alone_in, could_go_on, has_begun, planned, run_cells
 from rayfl.studies.grid.cells import Cell, cells_of, check_data_unchanged, check_same_data
 from rayfl.studies.grid.progress import GridProgress
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, load_grid
 from rayfl.studies.grid.table import GridTable
-from rayfl.wording import duration, percent
+from rayfl.wording import duration
 
 if TYPE_CHECKING:
     from rayfl.studies.grid.analyses import Analysed
@@ -197,10 +197,13 @@ def _run_left(
     real_data: bool,
 ) -> GridResult:
     finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
-    runs = {cell: run for cell in cells if (run := finished.get(cell) or _read_failure(cell))}
+    runs: dict[Cell, CellRun] = {}
+    for cell in cells:
+        if run := finished.get(cell) or (_read_failure(cell) if has_begun(cell) else None):
+            runs[cell] = run
     check_same_data(finished)
-    going_on = sum(goes_on(cell) for cell in chosen if cell not in finished)
-    _announce(console, grid, cells, len(finished), going_on, folder)
+    interrupted = [has_begun(cell) for cell in chosen if cell not in finished and could_go_on(cell)]
+    _announce(console, grid, cells, len(finished), interrupted, folder)
     if others := {RunArchive(cell.folder).version for cell in finished} - {__version__}:
         warning = (
             f"warning: finished runs used rayfl {', '.join(sorted(others))}, and this is {__version__}, "
@@ -240,7 +243,8 @@ def _run_left(
             else:
                 cell.finished()  # raises if the user's code has changed meanwhile
                 runs[cell] = finished[cell] = run = _read(grid, cell)
-                progress.done(str(cell), work, f"best {percent(run.best / 100)}, {duration(run.seconds)}")
+                best = run.headline.text(run.best / (100 if run.headline.is_share else 1))
+                progress.done(str(cell), work, f"best {best}, {duration(run.seconds)}")
                 check_same_data(finished)
             _write_table(grid, cells, runs, changes, folder)
     table = _write_table(grid, cells, runs, changes, folder)
@@ -309,16 +313,21 @@ def _write_table(
     return table
 
 
-def _announce(console: Console, grid: Grid, cells: Sequence[Cell], finished: int, going_on: int, folder: Path) -> None:
+def _announce(
+    console: Console, grid: Grid, cells: Sequence[Cell], finished: int, interrupted: Sequence[bool], folder: Path
+) -> None:
+    """Prints the size of the grid; `interrupted` says of each run with a checkpoint whether it has these settings."""
     skipped = len(grid.choose(grid.skip, "skip"))
     each = _counted(len(grid.seeds), "seed")
     each = each if grid.tasks is None else f"{_counted(grid.tasks, 'task')} and {each}"
-    interrupted = f", {going_on} to resume from a checkpoint" if going_on else ""
+    going_on, aside = interrupted.count(True), interrupted.count(False)
+    begun = f", {going_on} to resume from a checkpoint" if going_on else ""
+    begun += f", {aside} of other settings to be moved aside" if aside else ""
     size = f"{_counted(len(grid.rows), 'row')} × {_counted(len(grid.columns), 'column')}"
     lines = [
         f"{grid.heading} (grid {grid.name})",
         f"cells    {size}{f', {skipped} skipped' if skipped else ''}",
-        f"runs     {len(cells)}, with {each} per cell; {finished} finished already{interrupted}",
+        f"runs     {len(cells)}, with {each} per cell; {finished} finished already{begun}",
         f"records  {folder}",
     ]
     for number, line in enumerate(lines):

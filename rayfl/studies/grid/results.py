@@ -86,8 +86,9 @@ class FinishedRun:
         data, headline = archive.environment["data"], archive.headline
         digests = [file["sha256"] for file in data["files"]]
         ranked = [line for line in lines if headline.ranks(line["phase"])]
-        best = headline.best([_number(line[headline.column]) for line in ranked])
-        scores = [_number(line[headline.reported]) for line in ranked]
+        # a callback may have ended the run before a phase that it ranks
+        best = headline.best([_number(line[headline.column]) for line in ranked] or [math.nan])
+        scores = [_number(line[headline.reported]) for line in ranked] or [math.nan]
         scale = 100 if headline.is_share else 1
         return cls(
             row,
@@ -95,7 +96,7 @@ class FinishedRun:
             seed,
             headline=headline,
             best=scale * scores[best],
-            best_round=ranked[best]["round"],
+            best_round=(ranked or lines[-1:])[best]["round"],
             last=scale * scores[-1],
             mean_last_5=scale * statistics.fmean(scores[-TAIL:]),
             rounds=lines[-1]["round"],

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, ValidationError, field_
 from rayfl.config.loader import Overrides, absolute, load_scenario, override_pairs, read_toml
 from rayfl.config.overrides import table_overrides
 from rayfl.config.registry import nearest
-from rayfl.config.scenario import LONGEST_TITLE, Scenario, fitting_a_folder
+from rayfl.config.scenario import LONGEST_NAME, LONGEST_TITLE, Scenario, fitting_a_folder
 from rayfl.config.scenario_files import GRID, find
 from rayfl.config.section import Section
 from rayfl.config.user_modules import add_own_folder, make_importable
@@ -102,8 +102,10 @@ class Grid(Section):
         folders: dict[str, str] = {}
         for label in labelled:
             folder = folder_name(label)
-            if len(label) > LONGEST_TITLE // 4:
-                raise ValueError(f"'{label[:40]}…' is not a valid label: at most {LONGEST_TITLE // 4} characters")
+            if len(folder.encode()) > LONGEST_NAME:
+                raise ValueError(
+                    f"'{label[:40]}…' is not a valid label: at most {LONGEST_NAME} bytes as a folder's name"
+                )
             if not folder or "/" in label:
                 raise ValueError(f"'{label}' is not a valid label: it needs a letter or a digit, and no slash")
             if folder in folders:

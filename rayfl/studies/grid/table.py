@@ -108,15 +108,12 @@ class GridTable:
         """
         values = self._values(name, row, column)
         failed = Counter(run.status for run in self._failed if (run.row, run.column) == (row, column))
-        asked = len(self._grid.seeds) * (self._grid.tasks or 1)
-        noun = "runs" if self._grid.tasks else "seeds"
         if stats := summary(values):
-            parts = [_numbers(name).spread(stats)]
-            parts += [f"{len(values)} of {asked} {noun}"] if len(values) < asked else []
+            parts = [_numbers(name).spread(stats), *self._counted(len(values))]
             parts += [f"{count} {status}" for status, count in failed.items()]
         elif len(failed) == 1:
             ((status, count),) = failed.items()
-            parts = [status, *([f"{count} of {asked} {noun}"] if count < asked else [])]
+            parts = [status, *self._counted(count)]
         else:
             parts = [f"{count} {status}" for status, count in failed.items()] or ["not run"]
         return ", ".join(parts) + _in_brackets(self._published(name, row, column), _numbers(name))
@@ -124,14 +121,18 @@ class GridTable:
     def _difference(self, name: str, row: str, reference: str, column: str) -> str:
         """The figure of a row minus that of the reference, with its interval: `+1.20 [−0.31, +2.71]`.
 
-        If some runs have no counterpart, the entry counts the repetitions that do: `+1.20, 1 of 10 tasks`.
+        If some runs have no counterpart, the entry counts those that do, as `cell` does.
         """
-        difference = paired_difference(self._values(name, row, column), self._values(name, reference, column))
+        values, others = self._values(name, row, column), self._values(name, reference, column)
+        difference = paired_difference(values, others)
         if difference is None:
             return "not run"
-        asked, noun = (self._grid.tasks, "tasks") if self._grid.tasks else (len(self._grid.seeds), "seeds")
-        counted = f", {difference.repetitions} of {asked} {noun}" if difference.repetitions < asked else ""
-        return _NUMBERS.difference(difference) + counted
+        return ", ".join([_NUMBERS.difference(difference), *self._counted(len(values.keys() & others.keys()))])
+
+    def _counted(self, runs: int) -> list[str]:
+        """How many runs of a cell are behind a number, in words; nothing if all are."""
+        asked = len(self._grid.seeds) * (self._grid.tasks or 1)
+        return [f"{runs} of {asked} {'runs' if self._grid.tasks else 'seeds'}"] if runs < asked else []
 
     def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
         return {(run.task, run.seed): run.value(name) for run in self._runs_of(row, column)}

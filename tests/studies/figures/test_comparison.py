@@ -463,3 +463,33 @@ def test_settings_equal_as_numbers_are_one_group_and_true_and_text_are_others(tm
     assert (one["runs"], one["mean"]) == (2, 0.125)
     assert [other["runs"] for other in others] == [1, 1, 1]
     assert len({row["label"] for row in [one, *others]}) == 4
+
+
+def test_runs_of_one_grid_with_other_settings_or_other_data_are_no_repetitions(tmp_path: Path) -> None:
+    def of_the_grid(name: str, seed: int, column: str, rate: float, source: str = "files") -> Path:
+        place = GridPlace("study", "FedAvg", column, seed)
+        folder = write_run(tmp_path / name, place, seed, {"test_accuracy": [0.1, 0.2, rate]})
+        scenario = folder / "scenario.toml"
+        scenario.write_text(scenario.read_text().replace("cohort = 0.2", f"cohort = 0.2\nlocal = {{ lr = {rate} }}"))
+        environment = json.loads((folder / "environment.json").read_text())
+        environment["data"]["source"] = source
+        (folder / "environment.json").write_text(json.dumps(environment))
+        return folder
+
+    runs = [of_the_grid("0", 0, "c", 0.3), of_the_grid("1", 1, "c", 0.3), of_the_grid("2", 0, "c", 0.5)]
+    assert rayfl.compare(*runs).table.select(["label", "runs"]).to_pylist() == [
+        {"label": "FedAvg (lr = 0.3)", "runs": 2},
+        {"label": "FedAvg (lr = 0.5)", "runs": 1},
+    ]
+    found = rayfl.compare(*runs[:2], of_the_grid("3", 2, "c", 0.3, "generated")).table
+    assert found["label"].to_pylist() == ["FedAvg (source = files)", "FedAvg (source = generated)"]
+    assert found["runs"].to_pylist() == [2, 1]
+
+
+def test_rows_of_two_grids_have_one_name_in_all_columns(tmp_path: Path) -> None:
+    places = [("one", "c"), ("one", "d"), ("two", "c")]
+    runs = [
+        write_run(tmp_path / f"{grid}_{column}", GridPlace(grid, "FedAvg", column, 0), 0, {"test_accuracy": [0.1] * 3})
+        for grid, column in places
+    ]
+    assert rayfl.compare(*runs).table["label"].to_pylist() == ["one: FedAvg", "two: FedAvg", "one: FedAvg"]

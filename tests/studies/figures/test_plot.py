@@ -99,12 +99,12 @@ def test_phases_end_where_they_end_on_average_over_seeds(tmp_path: Path) -> None
 
 
 def test_a_phase_that_a_seed_did_not_reach_is_not_marked(tmp_path: Path) -> None:
-    columns = {"test_accuracy": [0.1, 0.5, 0.7, 0.9]}
-    phases = (CYCLIC, [("cyclic", 2), ("federated", 2), ("personal", 2)])
-    for seed, of_seed in enumerate(phases):
+    phases = [("cyclic", 2), ("federated", 2), ("personal", 2)]
+    for seed, rounds in enumerate(([1, 2, 4, 6], [1, 2, 3])):
+        columns = {"test_accuracy": [0.1 * number for number in rounds], "seconds": [1.0 * number for number in rounds]}
         folder = tmp_path / "row" / "column" / f"seed_{seed}"
-        write_run(folder, GridPlace("G", "row", "column", seed), seed, columns, (1, 2, 4, 6), of_seed)
-    axes = rayfl.plot(tmp_path).axes[0]
+        write_run(folder, GridPlace("G", "row", "column", seed), seed, columns, rounds, phases)
+    axes = rayfl.plot(tmp_path, x="seconds").axes[0]
     assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
 
 

@@ -147,7 +147,7 @@ def test_runs_that_are_missing_are_counted(runs: list[FinishedRun]) -> None:
     text = GridTable(Grid.model_validate(GRID), [*some, failed]).markdown()
     # 75 and 60; differences -5 and -10, 12.706 * sqrt(12.5 / 2) = 31.766
     assert "| FedAvg | 67.50 ± 10.61, 3 of 6 runs, 1 diverged (78.96 ± 2.98) |" in text
-    assert "| FedAvg | −7.50 [−39.27, +24.27], 2 of 3 tasks |" in text
+    assert "| FedAvg | −7.50 [−39.27, +24.27], 3 of 6 runs |" in text
     assert "| FedAvg | CIFAR-100 | 1 | 1 | diverged | the loss is nan |" in text
     none = GridTable(Grid.model_validate(GRID), []).markdown()
     assert "| FedAvg | not run (78.96 ± 2.98) | not run |" in none

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+import rayfl
 from rayfl.engine.events import Event, RoundDone
+from rayfl.errors import ScenarioError
 from rayfl.files import write_json
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.status import Status
@@ -118,13 +120,52 @@ def test_a_cell_whose_checkpoint_is_damaged_begins_again(
     assert "warning: the run starts over: " in (cell.folder / LOG).read_text()
 
 
-def test_leftovers_of_another_scenario_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    interrupt(cell_of(tmp_path, **{"phases.federated.local.lr": 0.1}), monkeypatch)
+def test_an_interrupted_run_of_other_settings_is_moved_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slow = {"phases.federated.local.lr": 0.1}
+    interrupt(cell_of(tmp_path, **slow), monkeypatch)
     cell = cell_of(tmp_path)
     (cell.folder / "stray").touch()
-    assert run_cell(cell, NO_DATA) is None
+    rayfl.grid(tmp_path / "small.grid.toml", backend="inline", out=tmp_path / "runs")
+    assert "0 finished already, 1 of other settings to be moved aside" in " ".join(capsys.readouterr().out.split())
+    assert cell.finished()
     assert not (cell.folder / "stray").exists()
     assert "continues" not in (cell.folder / LOG).read_text()
+    (aside,) = cell.folder.parent.glob("seed_0-stopped-*")
+    assert rayfl.run(resume=aside, backend="inline", quiet=True).metrics["round"].to_pylist() == [1, 2, 3, 4, 5]
+
+
+def test_a_finished_cell_that_somebody_extended_is_not_the_grids(tmp_path: Path) -> None:
+    cell = cell_of(tmp_path)
+    assert run_cell(cell, NO_DATA) is None
+    rayfl.run(resume=cell.folder, more=2, backend="inline", quiet=True)
+    with pytest.raises(ScenarioError, match=r"a run of another scenario(.|\n)*rounds: 6 before, 4 now"):
+        cell.finished()
+
+
+def test_a_cell_that_somebody_resumed_to_other_rounds_is_not_the_grids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = cell_of(tmp_path)
+    interrupt(cell, monkeypatch)
+    extended = rayfl.run(resume=cell.folder, more=2, backend="inline", quiet=True)
+    assert "a run of another scenario" in str(run_cell(cell, NO_DATA))
+    assert not cell.finished()
+    assert RunArchive(cell.folder).rows[-1]["round"] == extended.metrics["round"].to_pylist()[-1] == 7
+
+
+def test_the_failure_of_other_settings_is_none_of_these(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"backend": "inline", "out": tmp_path / "runs", "quiet": True}
+    path = tmp_path / "small.grid.toml"
+    grid(tmp_path)
+    high = {"phases.federated.local.lr": 3e38}
+    assert rayfl.grid(path, overrides=high, **shared).failed
+    assert "| diverged |" in (tmp_path / "runs" / "small" / "table.md").read_text()
+    rayfl.grid(path, overrides=high, table_only=True, **shared)
+    assert "| diverged |" in (tmp_path / "runs" / "small" / "table.md").read_text()
+    rayfl.grid(path, table_only=True, **shared)
+    assert "| not run |" in (tmp_path / "runs" / "small" / "table.md").read_text()
 
 
 def test_a_cell_that_began_with_other_code_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,13 @@ def times_run_first(folder: Path) -> dict[str, int]:
     return {cell: text.count("runs first") for cell, text in logs.items() if "runs first" in text}
 
 
+def test_a_grid_that_lost_its_tasks_keeps_their_runs(finished: Finished) -> None:
+    without = {key: value for key, value in GRID.items() if key != "tasks"} | {"name": "suite"}
+    cell, *_ = cells_of(load_grid(without), finished.folder / "runs")
+    with pytest.raises(ScenarioError, match="has runs of tasks, and the grid has no tasks now; choose another folder"):
+        cell.finished()
+
+
 def test_a_grid_with_starts_and_tasks_is_run_from_end_to_end(
     finished: Finished, capsys: pytest.CaptureFixture[str]
 ) -> None:
