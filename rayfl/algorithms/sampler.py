@@ -119,9 +119,11 @@ class CohortSampler(Component, ABC):
 class PowerOfChoice(CohortSampler):
     """Draws d candidates in proportion to their sizes, without replacement; the m with the highest losses take part.
 
-    A candidate's loss is the mean over its local steps when it last took part; a client that never took part counts as
-    having infinite loss. Ties go to those drawn first. (The paper's pow-d instead asks every candidate for its loss at
-    the current model, which costs a message and a pass over its data.)
+    A candidate's loss is the mean over its local steps when it last took part; a client that has never been chosen
+    counts as having infinite loss. One that was chosen and has never answered, since it was not available or dropped
+    out, counts as having the mean loss of the candidates that have, and comes after them in a tie, so that silent
+    clients cannot occupy a round. Other ties go to those drawn first. (The paper's pow-d instead asks every candidate
+    for its loss at the current model, which costs a message and a pass over its data.)
 
     Attributes:
         clients: m, the size of the cohort.
@@ -137,9 +139,16 @@ class PowerOfChoice(CohortSampler):
     def draw(self, context: SamplingContext) -> Sequence[int]:
         shares = context.sizes / context.sizes.sum()
         drawn = context.stream.choice(len(shares), self.candidates, replace=False, p=shares)
-        candidates = [int(client) for client in drawn]
+        silent = {client for client in context.state.get("silent", []) if client not in context.scalars}
+        known = [loss for loss in (_last_loss(context, int(client)) for client in drawn) if loss < math.inf]
+        usual = math.fsum(known) / len(known) if known else math.inf
 
-        return sorted(candidates, key=partial(_last_loss, context), reverse=True)[: self.clients]
+        def order(client: int) -> tuple[float, bool]:
+            return (usual, False) if client in silent else (_last_loss(context, client), True)
+
+        chosen = sorted(map(int, drawn), key=order, reverse=True)[: self.clients]
+        context.state["silent"] = sorted(silent.union(chosen).difference(context.scalars))
+        return chosen
 
     def cohort_sizes(self, num_clients: int) -> tuple[int, int]:
         if not self.clients <= self.candidates <= num_clients:

@@ -116,15 +116,19 @@ class CommittedState:
         """Returns the virtual clock of a phase; None if it has none."""
         return None if plan.phase.pool else self._clock
 
-    def draw(self, index: RoundIndex) -> Sequence[int]:
+    def draw(self, index: RoundIndex, together: bool) -> Sequence[int]:
         """Draws the clients of a round: those of its cohort that are present and may still spend privacy.
+
+        Args:
+            index: The round.
+            together: Whether all begin with the round; otherwise sessions are not looked at.
 
         Raises:
             NobodyLeftError: The budget ends the phase before this round.
         """
         cohort: Sequence[int] = self._sampling.draw(index)
         if clock := self.clock_of(self._plans[index.phase]):
-            cohort = clock.present(index, cohort)
+            cohort = clock.present(index, cohort, together)
         if not self.budget.is_spent:
             return cohort
         admission = self.budget.admit(index, cohort)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rayfl.engine.assignment import most_homes
@@ -254,9 +255,11 @@ class Scheduler:
             if self._stopped:
                 raise StoppedError
 
-        sizes, draw, clock = plan.population.sizes, self._progress.draw, self._progress.clock_of(plan)
+        kind = schedule_of(plan.phase)
+        draw = partial(self._progress.draw, together=kind.begins_together)
+        sizes, clock = plan.population.sizes, self._progress.clock_of(plan)
         parts = plan, self._scenario, self._backend, self._watchdog, sizes, draw, committed, settled, clock
-        return schedule_of(plan.phase)(ScheduleContext(*parts))
+        return kind(ScheduleContext(*parts))
 
     def _is_over(self, round: SubmittedRound) -> bool:
         refs = [call.ref for call in (*round.reports, *round.server_calls)]

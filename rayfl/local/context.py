@@ -222,13 +222,17 @@ class ClientContext:
         """Number of local training steps on all samples, as `local` says: K_i."""
         return update_steps(self.local, self.num_samples)
 
-    def effective_steps(self, momentum: float = 0.0) -> float:
-        """Returns ||a||_1 of these steps, where SGD with this momentum moves the model by lr * sum_k a_k g_k.
+    def effective_steps(self, momentum: float = 0.0, mu: float = 0.0) -> float:
+        """Returns ||a||_1 of these steps, where SGD moves the model by lr * sum_k a_k g_k.
 
-        Without momentum it is the sum of the steps' learning rates relative to `lr`, which is K without an
+        Without either of these it is the sum of the steps' learning rates relative to `lr`, which is K without an
         `lr_schedule`.
+
+        Args:
+            momentum: Of SGD; 0 with a proximal term.
+            mu: Weight of a proximal term, which pulls the model back to where it began.
         """
-        return effective_steps(rates(self.local.lr_schedule, self.steps), momentum)
+        return effective_steps(rates(self.local.lr_schedule, self.steps), momentum, self.lr * mu)
 
     def frozen_features(self, vector: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
         """Returns a function from inputs to their features [n, d] under another model, in evaluation mode.

@@ -60,18 +60,26 @@ def batches_of_steps(local: Local, num_samples: int) -> list[list[int]]:
     return [[min(batch, size - start) for start in range(0, size, batch)] for size in sizes]
 
 
-def effective_steps(rates: Sequence[float], momentum: float) -> float:
-    """||a||_1, where SGD moves the model by lr * sum_k a_k g_k: the number of steps, if neither momentum nor schedule.
+def effective_steps(rates: Sequence[float], momentum: float, pull: float = 0.0) -> float:
+    """||a||_1, where SGD moves the model by lr * sum_k a_k g_k: the number of steps, if nothing else acts on it.
 
     With momentum rho, g_k takes part in step j >= k with weight rho^(j - k), so that a_k = sum_(j >= k) r_j rho^(j - k)
     and the sum over k is sum_j r_j (1 - rho^j) / (1 - rho); if all r_j are 1, FedNova's
-    (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) (section 4.2).
+    (K - rho (1 - rho^K) / (1 - rho)) / (1 - rho) (section 4.2). A pull c back to the start, lr * mu of a proximal term,
+    leaves a_k = r_k prod_(j > k) (1 - c r_j), and of K steps alike (1 - (1 - c)^K) / c (section 4.2 too).
 
     Args:
         rates: r_j, the learning rate of each step as a share of lr.
-        momentum: rho, heavy-ball as in PyTorch's SGD.
+        momentum: rho, heavy-ball as in PyTorch's SGD; 0 with a pull.
+        pull: c.
     """
     steps = len(rates)
+    if pull:
+        left, total = 1.0, 0.0
+        for rate in reversed(rates):
+            total += rate * left
+            left *= abs(1 - pull * rate)
+        return total
     if all(rate == 1.0 for rate in rates):
         return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
     return sum(rate * (1 - momentum**step) / (1 - momentum) for step, rate in enumerate(rates, start=1))

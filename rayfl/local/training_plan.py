@@ -238,8 +238,7 @@ def trained_units(unfreeze: Unfreezing, selection: Selection | None, network: nn
     else:
         known = ", ".join(f"'{name}'" for name in ("modules", *network.groupings))
         raise ScenarioError(f"local.unfreeze.units: model {kind} has no units '{unfreeze.units}'; it has {known}")
-    names = [name for name, _ in network.named_parameters(remove_duplicate=False)]
-    trainable = [name for name in names if selection is None or name in selection.tensors]
+    trainable = _trainable(network) if selection is None else _trainable(network) & selection.tensors
     tensors = (
         frozenset(name for name in trainable if any(name.startswith(f"{module}.") for module in unit)) for unit in units
     )

@@ -152,7 +152,12 @@ class HeadOnly(nn.Module):
 def test_an_option_for_buffers_is_rejected_where_the_network_has_none(name: str, buffers: str) -> None:
     message = failure({"name": name, "buffers": buffers})
     assert message == f"phase 'federated' ({name}): 'buffers' has no effect, since model TanhNet has none; leave it out"
-    prepared({"name": name, "buffers": buffers}, PLAIN.with_local(drop_last=True), model=f"{__name__}:HeadOnly")
+    local = PLAIN.with_local(drop_last=True)
+    prepared({"name": name, "buffers": buffers}, local, model=f"{__name__}:HeadOnly")
+    with pytest.raises(
+        ScenarioError, match="'buffers' has no effect, since model HeadOnly has none that the phase trai"
+    ):
+        prepared({"name": name, "buffers": buffers}, local, {"train": ["head"]}, model=f"{__name__}:HeadOnly")
 
 
 def test_units_are_those_that_the_network_declares() -> None:

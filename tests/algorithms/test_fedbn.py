@@ -107,6 +107,7 @@ def test_fednova_and_fedavg_still_send_batch_norm() -> None:
             {"model": "tests.algorithms.scene:TanhNet"},
             r"phase 'federated' \(fedbn\) needs batch norm, and model TanhNet has none; use 'fedavg'",
         ),
+        ({}, {"train": "head"}, {}, r"\(fedbn\) needs batch norm, and model NormNet has none that the phase trains"),
     ],
 )
 def test_bad_input_is_named(

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.algorithms.reference import Vector, assert_equal, assert_equal_and_unlike, fedavg, mean, rounds, sizes
-from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, trained
+from rayfl.errors import ScenarioError
+from tests.algorithms.reference import (
+    Vector,
+    assert_equal,
+    assert_equal_and_unlike,
+    fedavg,
+    linear,
+    mean,
+    rounds,
+    sizes,
+)
+from tests.algorithms.scene import EVERYTHING, FULL, PLAIN, Setting, prepared, trained
 
 
 def coefficients(steps: int, momentum: float) -> list[float]:
@@ -50,3 +60,17 @@ def test_weights_and_server_rate() -> None:
 def test_with_equal_steps_it_is_fedavg() -> None:
     setting = EVERYTHING.with_local(batch_size="full", epochs=4)
     assert_equal(trained("fednova", setting), fedavg(setting), setting)
+
+
+def test_with_a_proximal_term_steps_count_by_what_it_leaves_of_them() -> None:
+    mu, w = 1.5, PLAIN.initial()
+    for cohort in rounds(PLAIN):
+        tau = [(1 - (1 - update.lr * mu) ** update.K) / (update.lr * mu) for update in cohort]
+        ends = [update.sgd(w, penalty=linear(torch.zeros_like(w), mu, w)) for update in cohort]
+        directions = [(end - w) / tau_i for end, tau_i in zip(ends, tau, strict=True)]
+        tau_eff = sum(n * tau_i for n, tau_i in zip(sizes(cohort), tau, strict=True)) / sum(sizes(cohort))
+        w = w + tau_eff * mean(directions, sizes(cohort))
+    proximal = {"name": "fednova", "penalties": [{"name": "proximal", "mu": mu}]}
+    assert_equal(trained(proximal, PLAIN), w, PLAIN)
+    with pytest.raises(ScenarioError, match=r"phases.federated: algorithm.penalties: 'fednova' has no weights of the"):
+        prepared(proximal, PLAIN.with_local(momentum=0.5))

@@ -23,6 +23,8 @@ def test_in_a_phase_of_clients(schedule: str) -> None:
     with pytest.raises(ScenarioError, match=rf"phases.federated.local: client 0 has 5 {LEFT}"):
         prepared("fedavg", PLAIN, {"schedule": schedule}, model=NETWORK)
     prepared("fedavg", PLAIN.with_local(drop_last=True), {"schedule": schedule}, model=NETWORK)
+    with pytest.raises(ScenarioError, match=rf"phases.federated.local: client 0 has 5 {LEFT}"):
+        prepared("fedavg", PLAIN.with_local(steps={"uniform": [1, 5]}), {"schedule": schedule}, model=NETWORK)
 
 
 def test_in_central_training() -> None:

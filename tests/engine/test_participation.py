@@ -227,6 +227,47 @@ def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: P
     assert repr([event for event in without_clock(later) if "train_loss" in event]) == repr(done)
 
 
+ONE_HOP = BYTES / 100
+"""The seconds of any update, where 100 bytes a second come down and all else takes no time."""
+
+
+def with_sessions(path: Path, begins: Any, ends: Any, phase: Any = None, **more: Any) -> RunPlan:
+    whole = np.ones(len(SIZES)) * ONE_HOP
+    file = device_file(path / "sessions.parquet", begins=begins * whole, ends=ends * whole)
+    return job_of("fedavg", phase, down_bytes_per_s=100.0, availability={"sessions": file, **more})
+
+
+def test_a_round_that_finds_nobody_waits_for_the_first_session(tmp_path: Path) -> None:
+    _, rounds = run(with_sessions(tmp_path, 0.0, 1.5, repeat_s=10 * ONE_HOP))
+    seconds = [simulated(done).seconds / ONE_HOP for done in rounds]
+    assert seconds == pytest.approx([1, 2, 11, 12])  # the second and the fourth end after the session
+    assert [done.client_updates > 0 for done in rounds] == [True, False, True, False]
+    assert simulated(rounds[-1]).unavailable == 0
+    _, over = run(with_sessions(tmp_path, 0.0, 1.5))
+    assert [simulated(done).seconds / ONE_HOP for done in over] == pytest.approx([1, 2, 2, 2])
+
+
+@pytest.mark.parametrize(
+    "phase", [RELAY, {"schedule": "buffered", "rounds": 4, "cohort": 1.0, "concurrency": 3, "buffer": 2}, {}]
+)
+def test_a_run_whose_clients_come_later_only_begins_later(phase: Any, tmp_path: Path) -> None:
+    late, rounds = run(with_sessions(tmp_path, 10.0, 1e6, phase))
+    at_once, expected = run(job_of("fedavg", phase, down_bytes_per_s=100.0))
+    assert np.array_equal(late, at_once)
+    assert [simulated(done).seconds for done in rounds] == pytest.approx(
+        [simulated(done).seconds + 10 * ONE_HOP for done in expected]
+    )
+
+
+def test_a_client_of_a_relay_need_not_be_there_before_its_hop(tmp_path: Path) -> None:
+    begins = np.array([0.0, 0.5, 1.5] + [0.0] * (len(SIZES) - 3))
+    phase = RELAY | {"cohort": {"explicit": [[0, 1, 2]]}}
+    model, rounds = run(with_sessions(tmp_path, begins, 1e6, phase))
+    assert np.array_equal(model, run(job_of("fedavg", phase))[0])
+    assert simulated(rounds[0]).seconds == pytest.approx(3 * ONE_HOP)
+    assert simulated(rounds[0]).unavailable == 0
+
+
 def test_dropout_and_availability_have_separate_streams() -> None:
     _, rounds = run(job_of(dropout=0.4, availability=0.6))
     away = lost = 0

@@ -61,6 +61,11 @@ def test_options_that_count_answers_need_devices(key: str) -> None:
             FAST,
             r"but \{ bernoulli = ... \} does not ask for a number of clients",
         ),
+        (
+            {"over_selection": 2, "cohort": 1.0},
+            FAST,
+            r"phases.federated.over_selection: has no effect, since cohort has",
+        ),
         ({"quorum": 12, "cohort": 4}, FAST, r"phases.federated.quorum: at most 4 answers count in a round, fewer"),
         (
             {"schedule": "relay", "deadline_s": 3},

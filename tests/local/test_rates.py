@@ -36,11 +36,11 @@ def test_rates_rise_then_fall_and_stay_within_their_bounds(name: str, steps: int
         assert found[rising] == 1.0
 
 
-def coefficients(shares: list[float], momentum: float) -> float:
+def coefficients(shares: list[float], momentum: float, pull: float = 0.0) -> float:
     """||a||_1 by brute force: where K steps of SGD with gradients e_1, ..., e_K end up, in units of -lr."""
     w, velocity = torch.zeros(len(shares), dtype=torch.float64), torch.zeros(len(shares), dtype=torch.float64)
     for step, share in enumerate(shares):
-        velocity = momentum * velocity + torch.eye(len(shares), dtype=torch.float64)[step]
+        velocity = momentum * velocity + torch.eye(len(shares), dtype=torch.float64)[step] + pull * w
         w = w - share * velocity
     return float(w.abs().sum())
 
@@ -50,6 +50,8 @@ def coefficients(shares: list[float], momentum: float) -> float:
 def test_effective_steps_are_the_weights_of_the_gradients(schedule: dict[str, Any], momentum: float) -> None:
     shares = rates(Rates.model_validate(schedule), 11)
     assert effective_steps(shares, momentum) == pytest.approx(coefficients(shares, momentum), rel=1e-12)
+    for pull in (0.1, 1.3) if not momentum else ():
+        assert effective_steps(shares, 0.0, pull) == pytest.approx(coefficients(shares, 0.0, pull), rel=1e-12)
 
 
 SCHEDULE = {"name": "cosine", "final": 0.1, "warmup": 1}

@@ -118,6 +118,24 @@ def test_fixed_modules_and_unfreezing_together(order: str) -> None:
     assert_equal_and_unlike(ours, fedbug(setting, 1, 0.8, order=order), fedbug(setting, 1), setting)
 
 
+class MiddleFrozen(TanhNet):
+    """As a network with a pre-trained part."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self.second.requires_grad_(False)
+
+
+@pytest.mark.parametrize("order", ["bottom_up", "top_down"])
+def test_a_module_that_the_network_freezes_is_no_unit(order: str) -> None:
+    w = PLAIN.initial()
+    for cohort in rounds(PLAIN):
+        updates = [torch_update(PLAIN, w, update, [[0], [2]], 0.8, order) for update in cohort]
+        w = mean(updates, sizes(cohort))
+    local = PLAIN.with_local(unfreeze={"share": 0.8, "order": order})
+    assert_equal(trained("fedavg", local, model=f"{__name__}:MiddleFrozen"), w, PLAIN)
+
+
 @pytest.mark.parametrize("schedule", ["paper", "code"])
 def test_both_schedules_where_they_are_one(schedule: str) -> None:
     """Full batches, six epochs: three units share six steps evenly."""

@@ -56,6 +56,22 @@ class SessionTable:
             seconds_left = math.inf if place == 0 else seconds_left + float(ends[0])
         return at + seconds_left
 
+    def begin(self, client: int, at: float) -> float:
+        """The first virtual second, from `at` on, in which a client is available; infinity if it never is again."""
+        begins = self.begins[self.first[client] : self.first[client + 1]]
+        if not len(begins):
+            return math.inf
+        if self.until(client, at) is not None:
+            return at
+        start = at if self.repeat_s is None else at % self.repeat_s
+        place = int(np.searchsorted(begins, start, side="right"))
+        if place == len(begins) and self.repeat_s is None:
+            return math.inf
+        again = at + (float(begins[place]) - start if place < len(begins) else self.repeat_s - start + float(begins[0]))
+        while self.until(client, again) is None:  # rounded down, to just before it
+            again = math.nextafter(again, math.inf)
+        return again
+
 
 class Traces:
     """The trace files of a scenario, each read once.

@@ -6,8 +6,8 @@ samples. Everything follows from the scenario, so it is known before any client 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -214,14 +214,28 @@ class VirtualClock:
         split = 0.0 if has_speed and has_bandwidth else None
         self.simulated = Simulated(joules=0.0 if has_power else None, transfer=split, training=split)
         self._unavailable = 0
+        self._waits_until: float | None = None
 
     @property
     def now(self) -> float:
-        """Virtual seconds from the start of the run to the end of the last submitted round."""
-        return self.simulated.seconds
+        """Virtual seconds since the start of the run: the end of the last submitted round, or of the wait after it."""
+        return self.simulated.seconds if self._waits_until is None else self._waits_until
 
-    def present(self, index: RoundIndex, cohort: Sequence[int]) -> list[int]:
-        """The clients of a drawn cohort that are available when the round begins; `pass_round` counts the others."""
+    def present(self, index: RoundIndex, cohort: Sequence[int], together: bool = True) -> list[int]:
+        """The clients of a drawn cohort that are available when the round begins; `pass_round` counts the others.
+
+        If sessions leave none, the round waits for the first of them.
+
+        Args:
+            index: The round.
+            cohort: The drawn clients.
+            together: Whether all begin with the round; otherwise sessions are not looked at.
+        """
+        if self._devices.sessions is not None:
+            if not together:
+                return list(cohort)
+            if (begins := self.first_available(cohort, self.now)) < np.inf:
+                self._waits_until = begins
         here = [client for client in cohort if self.is_available(index, client, self.now)]
         self._unavailable = len(cohort) - len(here)
         return here
@@ -232,6 +246,11 @@ class VirtualClock:
             return self._devices.sessions.until(client, at) is not None
         share = self._devices.of("availability", client)
         return share is None or share >= 1 or self._draw(index, "availability", client) < share
+
+    def first_available(self, clients: Iterable[int], at: float) -> float:
+        """The first virtual second, from `at` on, in which a session of some client goes on; infinity without one."""
+        sessions = self._devices.sessions
+        return np.inf if sessions is None else min((sessions.begin(client, at) for client in clients), default=np.inf)
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
         """See `Participation.of`: all updates begin with the round."""
@@ -296,18 +315,19 @@ class VirtualClock:
                 raise RayflError(unplanned_traffic(self._plans[index.phase], index.round, way, sent, answers, planned))
 
     def pass_round(self, round: Simulated) -> Simulated:
-        """Advances the clock by a submitted round; adds the clients that `present` found unavailable.
+        """Advances the clock by a submitted round, after what `present` waited; counts whom it found unavailable.
 
         Returns:
             The simulated totals at the round's end, for `SubmittedRound.simulated`.
         """
-        self.simulated += replace(round, unavailable=round.unavailable + self._unavailable)
-        self._unavailable = 0
+        self.simulated += Simulated(self.now - self.simulated.seconds, unavailable=self._unavailable)
+        self.simulated += round
+        self._unavailable, self._waits_until = 0, None
         return self.simulated
 
     def restore(self, simulated: Simulated) -> None:
         """Continues after a committed round."""
-        self.simulated, self._unavailable = simulated, 0
+        self.simulated, self._unavailable, self._waits_until = simulated, 0, None
 
     def _draw(self, index: RoundIndex, purpose: str, client: int) -> float:
         return float(client_stream(self._seed, purpose, index.phase, index.round, client).random())

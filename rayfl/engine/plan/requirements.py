@@ -16,7 +16,7 @@ from rayfl.data.batches import BatchSource
 from rayfl.data.checks import are_class_labels
 from rayfl.data.held_out import pool_number
 from rayfl.data.store import ShardStore
-from rayfl.engine.plan.cohort import cohort_sizes
+from rayfl.engine.plan.cohort import cohort_sizes, drawn_size
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.slices import Slice
 from rayfl.engine.plan.workload import Workload
@@ -24,7 +24,7 @@ from rayfl.engine.schedules.schedule import schedule_of
 from rayfl.engine.scoring import Scorer, evaluation_batches
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.sample_weights import sample_weights
-from rayfl.local.steps import batches_of_steps, smallest
+from rayfl.local.steps import batches_of_steps, largest, smallest
 from rayfl.local.training_plan import plan_training, select
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.tasks.metrics.construction import build_metrics
@@ -102,7 +102,7 @@ def check_requirements(
         for network, workload in distinct.values():
             sizes = workload.store.train_shards.sizes
             frozen = _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
-            check_lone_samples(smallest(personalize), network, frozen, workload.store, sizes, "evaluation.personalize")
+            check_lone_samples(largest(personalize), network, frozen, workload.store, sizes, "evaluation.personalize")
             _check_weights(personalize, workload, "evaluation.personalize.sample_weights")
             _check_sampling(personalize, scenario, workload.store, "evaluation.personalize.sampling")
 
@@ -123,14 +123,6 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
             f"{where} requests losses and gradients, which leave out the training objective that task '{task.name}' "
             "defines; use an algorithm that only trains, such as 'fedavg'"
         )
-    averaged = any(buffer.is_floating_point() for buffer in network.buffers())
-    if "buffers" in requirements and not averaged and not workload.initial.discrete:
-        raise ScenarioError(
-            f"{where}: 'buffers' has no effect, since model {type(network).__name__} has none; leave it out"
-        )
-    if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in network.modules()):
-        name = type(network).__name__
-        raise ScenarioError(f"{where} needs batch norm, and model {name} has none; use 'fedavg'")
     try:
         plan.algorithm.stays_local(network)
     except ScenarioError as error:
@@ -142,8 +134,19 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
     frozen = _check_plan(plan.phase.local, plan.train, network, sizes, where)
+    active = [
+        module
+        for name, module in network.named_modules()
+        if not any(f"{name}.".startswith(f"{outer}.") for outer in frozen)
+    ]
+    model = f"model {type(network).__name__} has none{' that the phase trains' if frozen else ''}"
+    averaged = any(buffer.is_floating_point() for module in active for buffer in module.buffers(recurse=False))
+    if "buffers" in requirements and not averaged and not workload.initial.discrete:
+        raise ScenarioError(f"{where}: 'buffers' has no effect, since {model}; leave it out")
+    if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in active):
+        raise ScenarioError(f"{where} needs batch norm, and {model}; use 'fedavg'")
     if plan.algorithm.trains:
-        local, pool = smallest(plan.phase.local), "central training" if plan.phase.pool else ""
+        local, pool = largest(plan.phase.local), "central training" if plan.phase.pool else ""
         check_lone_samples(local, network, frozen, store, sizes, f"phases.{plan.phase.name}.local", pool)
     _check_cohorts(plan, store, plan.phase.settings.quorum if scenario.participation else None)
     try:
@@ -239,6 +242,10 @@ def _check_cohorts(plan: PhasePlan, store: ShardStore, quorum: int | None) -> No
             f"phases.{plan.phase.name}.quorum: at most {most} answers count in a round, fewer than the quorum of "
             f"{quorum}; use a smaller one"
         )
+    if plan.phase.settings.over_selection > 1 and drawn_size(plan.phase, store.num_clients) == most:
+        raise ScenarioError(
+            f"phases.{plan.phase.name}.over_selection: has no effect, since cohort has all {most} clients; leave it out"
+        )
     sizes = fewest if quorum is None else min(fewest, quorum), most
     try:
         plan.algorithm.check_cohort(*sizes)
@@ -279,7 +286,7 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         where = f"{where}.server_training"
         sizes = np.array([len(store.server)])
         frozen = _check_plan(training, plan.train, network, sizes, where)
-        check_lone_samples(smallest(training), network, frozen, store, sizes, where, "the server")
+        check_lone_samples(largest(training), network, frozen, store, sizes, where, "the server")
         pool = pool_number("server", store.num_clients)
         _check_weights(training, workload, f"{where}.sample_weights", pool)
         _check_sampling(training, scenario, store, f"{where}.sampling")

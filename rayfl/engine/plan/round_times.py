@@ -97,7 +97,8 @@ def parallel_round(
 def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[Participant]) -> RoundTimes:
     """A relay's round: one hop after another.
 
-    A client that is not available when its hop begins is skipped, which takes no time and no traffic. A client that
+    A client that is not available when its hop begins is skipped, which takes no time and no traffic; if no client is
+    available at the beginning, the round waits for the first. A client that
     drops out is noticed when its answer is due; the model that it received then goes to the next client unchanged.
 
     Args:
@@ -108,9 +109,11 @@ def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[P
     (message,) = clock.messages(index)
     counted: list[int] = []
     unanswered: dict[int, Traffic] = {}
+    begins = clock.first_available((one.client for one in participants), clock.now)
+    begins = clock.now if begins == math.inf else begins
     total = _NONE
     for client in (one.client for one in participants):
-        at = clock.now + total.seconds
+        at = begins + total.seconds
         if not clock.is_available(index, client, at):
             total += Simulated(unavailable=1)
             unanswered[client] = Traffic()
@@ -122,7 +125,7 @@ def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[P
             counted.append(client)
         else:
             unanswered[client] = message.down
-    return RoundTimes(counted, total, unanswered)
+    return RoundTimes(counted, total + Simulated(begins - clock.now), unanswered)
 
 
 @dataclass(frozen=True, order=True)
@@ -181,16 +184,25 @@ class Arrivals:
         self.clock, self.in_flight = clock, list(in_flight)
         heapq.heapify(self.in_flight)
 
-    def step(self, round: int, candidates: Sequence[int], begin: Callable[[int, float], Participant | None]) -> Step:
+    def step(
+        self,
+        round: int,
+        candidates: Sequence[int],
+        begin: Callable[[int, float], Participant | None],
+        first_available: Callable[[Iterable[int], float], float] = lambda clients, at: math.inf,
+    ) -> Step:
         """Advances to the next server step.
 
         Args:
             round: The round's number.
             candidates: Clients in the order in which they take free places.
             begin: Returns how a client's update that begins at a given time goes; None if the client is unavailable.
+            first_available: Returns when, from a given time on, the first of some clients is available; infinity if
+                none is again.
 
         Returns:
-            The step. It has fewer answers than a full buffer, possibly none, only if no update is left in flight.
+            The step. It has fewer answers than a full buffer, possibly none, only if no update is left in flight and
+            no candidate will be available.
         """
         waiting = dict.fromkeys(candidates)
         started: list[int] = []
@@ -200,7 +212,11 @@ class Arrivals:
             if not self.in_flight or self.in_flight[0].ends > self.clock:
                 started += self._fill(round, waiting, begin)
                 if not self.in_flight:
-                    break
+                    later = first_available(waiting, self.clock)
+                    if not self.clock < later < math.inf:
+                        break
+                    self.clock = later
+                    continue
             ended = heapq.heappop(self.in_flight)
             self.clock = ended.ends
             (taken if ended.answers else lost).append(ended)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from rayfl.algorithms.algorithm import Algorithm
 from rayfl.algorithms.round_results import ALWAYS_KNOWN, DIVERGENCE
-from rayfl.algorithms.sampler import HighestLossFirst, PowerOfChoice
+from rayfl.algorithms.sampler import HighestLossFirst, Ordered, PowerOfChoice
 from rayfl.config.base_phase import BasePhase, PhaseSettings
 from rayfl.config.cohort import Bernoulli, BySampler, Explicit
 from rayfl.config.data import Data
@@ -217,6 +217,11 @@ def check_scenario(scenario: Scenario) -> list[PhasePlan]:
             raise ScenarioError(
                 f"{where}.cohort: '{plan.sampler.name}' reads training losses, and clients of "
                 f"'{plan.phase.algorithm.name}' do not train; use another cohort"
+            )
+        if isinstance(plan.sampler, Ordered) and plan.phase.schedule in ("parallel", "local"):
+            raise ScenarioError(
+                f"{where}.cohort: '{plan.sampler.name}' orders clients, who all begin at once in a "
+                f"{schedule_of(plan.phase).noun}; use a number of clients"
             )
         check_hides_clients(plan, where)
     check_sample_dp(scenario, plans)

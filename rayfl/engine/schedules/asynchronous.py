@@ -102,6 +102,7 @@ class Asynchronous(Schedule):
     """
 
     keeps_time = True
+    begins_together = False
 
     def __init__(self, context: ScheduleContext) -> None:
         super().__init__(context)
@@ -149,7 +150,8 @@ class Asynchronous(Schedule):
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
         """See `Schedule.submit`."""
         self._updates.spread_over(len(self.backend.hosts))
-        step = self._arrivals.step(index.round, self._context.draw(index), partial(self._update, index))
+        candidates = self._context.draw(index)
+        step = self._arrivals.step(index.round, candidates, partial(self._update, index), self._clock.first_available)
         times = step_times(self._clock, index, step, self._arrivals.clock)
         yield from ()
         if not step.taken:

@@ -24,6 +24,7 @@ class Relay(Schedule):
     config: ClassVar[type[BasePhase]] = RelayPhase
     noun = "relay"
     keeps_time = True
+    begins_together = False
 
     def __init__(self, context: ScheduleContext) -> None:
         super().__init__(context)

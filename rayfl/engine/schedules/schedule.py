@@ -103,6 +103,8 @@ class Schedule(ABC):
         noun: Name of such a phase in messages, such as "relay" in "'scaffold' cannot run in a relay".
         keeps_time: Whether rounds follow the virtual clock and report in `SubmittedRound.simulated` how far they
             advance it. Other schedules cannot run with [participation].
+        begins_together: Whether all clients of a round begin when it does. Otherwise the schedule asks for each one
+            whether it is available when it begins, since with sessions that may be later.
         participation: Decides which clients of a cohort take part, and when; with [participation], this is the clock.
 
     Args:
@@ -112,6 +114,7 @@ class Schedule(ABC):
     config: ClassVar[type[BasePhase]]
     noun: ClassVar[str]
     keeps_time: ClassVar[bool] = False
+    begins_together: ClassVar[bool] = True
     participation: Participation = Everybody()
 
     def __init__(self, context: ScheduleContext) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,19 @@ def test_a_client_is_available_where_any_of_its_intervals_covers_the_instant(
         while later in covered:
             later += 1
         assert table.until(one, float(at)) == (float(later) if at in covered else None)
+        for repeat_s in (None, 45.0):
+            again = {second + 45 * turn for second in covered for turn in range(1 if repeat_s is None else 3)}
+            first = min((second for second in again if second >= at), default=np.inf)
+            assert replace(table, repeat_s=repeat_s).begin(one, float(at)) == first
+
+
+def test_a_session_that_begins_between_two_numbers_is_met_at_the_second() -> None:
+    begins = np.array([1 / 3])
+    table = SessionTable(np.array([0, 1]), begins, begins + 1e-3, 1.0)
+    for at in (1e5 + 0.9, 3e6 + 0.1, 7.7e8 + 0.5):
+        began = table.begin(0, at)
+        assert table.until(0, began) is not None
+        assert began - at < 1
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,6 +37,9 @@ class Stopwatch:
 
     def is_available(self, index: RoundIndex, client: int, at: float) -> bool:
         return at < self.away_from.get(client, float("inf"))
+
+    def first_available(self, clients: Iterable[int], at: float) -> float:
+        return float("inf")
 
     def update(self, index: RoundIndex, client: int, at: float) -> Participant:
         return Participant(client, answers=client not in self.lost)

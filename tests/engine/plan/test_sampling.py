@@ -13,7 +13,7 @@ import pytest
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer
 from rayfl.algorithms.fedavg import FedAvg
-from rayfl.algorithms.sampler import CohortSampler, HighestLossFirst, SamplingContext
+from rayfl.algorithms.sampler import CohortSampler, HighestLossFirst, PowerOfChoice, SamplingContext
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
@@ -157,6 +157,21 @@ def test_power_of_choice_takes_the_candidates_with_the_highest_losses() -> None:
             assert set(COHORTS[event.round]) == set(sorted(known, key=lambda client: -known[client])[:4])
 
 
+def test_power_of_choice_does_not_wait_for_clients_that_never_answer() -> None:
+    sampler = PowerOfChoice(clients=2, candidates=4)
+    losses: dict[int, dict[str, float]] = {}
+    state: dict[str, Any] = {}
+    answers = []
+    for number in range(1, 13):
+        stream = np.random.default_rng(number)
+        chosen = sampler.draw(SamplingContext(number, number, np.ones(5), stream, losses, state))
+        answers.append([client for client in chosen if client < 3])  # 3 and 4 are never there
+        losses |= {client: {"train_loss": 1 / (number + client)} for client in answers[-1]}
+    assert all(answers[2:]), answers
+    assert {client for answer in answers for client in answer} == {0, 1, 2}
+    assert state == {"silent": [3, 4]}
+
+
 def test_power_of_choice_draws_candidates_by_size() -> None:
     """As many candidates as places: plain sampling by size, whatever the losses."""
     rounds = 120
@@ -297,6 +312,14 @@ def test_new_clients_come_first_then_those_with_the_highest_loss() -> None:
     cohort = HighestLossFirst(clients=5).draw(context)
     assert set(cohort[:2]) == {2, 4}
     assert cohort[2:] == [1, 3, 0]
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "local"])
+def test_an_order_needs_clients_that_begin_one_after_another(schedule: str) -> None:
+    with pytest.raises(
+        ScenarioError, match=rf"cohort: 'largest_first' orders clients, who all begin at once in a {schedule}"
+    ):
+        job("largest_first", options={"clients": 3}, schedule=schedule, algorithm="fedavg")
 
 
 def test_an_order_by_class_needs_classes() -> None:
