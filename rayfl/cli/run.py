@@ -127,12 +127,14 @@ def _execute(options: argparse.Namespace) -> int:
 
         console = Console()
         with starting(console, str(options.name or options.resume)):
+            from rayfl.config.loader import load_scenario
             from rayfl.runs.again import resume_or_start
             from rayfl.runs.session import run_with
 
             chosen = run_options(options)
         if options.resume_or_start:
-            again = resume_or_start(chosen, options.resume_or_start, partial(print_wrapped, console))
+            load = partial(load_scenario, options.name, options.overrides, options.quick)
+            again = resume_or_start(chosen, options.resume_or_start, partial(print_wrapped, console), load)
             if again is None:
                 return 0
             chosen = again

@@ -99,11 +99,14 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def batch_norm_counters(module: nn.Module) -> set[str]:
-    """Returns the names of the counters of PyTorch's batch and instance norms, which nothing reads by default."""
+    """Returns the names of the counters of PyTorch's batch and instance norms that nothing reads.
+
+    With `momentum = None`, the counter weighs a batch against those before it.
+    """
     return {
         f"{prefix}.{COUNTER}".removeprefix(".")
         for prefix, layer in module.named_modules(remove_duplicate=False)
-        if isinstance(layer, _NormBase)
+        if isinstance(layer, _NormBase) and layer.momentum is not None
     }
 
 

@@ -51,8 +51,34 @@ def check_something_left(folder: Path, scenario: Scenario, callbacks: Given, whe
     elif callbacks or before.callbacks != now.callbacks or not _decided_by(before, stopped["callback"]):
         return
     else:
-        state = f"has finished: it was stopped after round {stopped['round']} by {stopped['callback']}"
+        remedy = "change it, or leave it out (callbacks=[])" if before.callbacks else "a budget may not change"
+        raise ResourceError(
+            f"nothing to resume: the run in '{where}' has finished: it was stopped after round {stopped['round']} by "
+            f"{stopped['callback']}, which would stop it again; {remedy}"
+        )
     raise ResourceError(f"nothing to resume: the run in '{where}' {state}; add rounds with --more ROUNDS")
+
+
+def goes_beyond(tables: Mapping[str, Any], now: Scenario, where: str) -> bool:
+    """Whether a scenario has more rounds than that of a finished run.
+
+    Args:
+        tables: The run's scenario.toml.
+        now: The scenario, as loaded.
+        where: The run's location, for messages.
+
+    Raises:
+        ScenarioError: They differ in something else that may not change.
+    """
+    before, now = resolve(Scenario.from_tables(dict(tables))), resolve(now)
+    lengths = list(zip(_lengths(before), _lengths(now), strict=False))
+    shorter = [f"rounds: {old}, now {new}" for old, new in lengths if new < old]
+    if differences := [*_differences(before, now), *shorter]:
+        raise ScenarioError(
+            f"'{where}' has a finished run of another scenario: {'; '.join(differences[:SHOWN])}; change them back, or "
+            "name another folder"
+        )
+    return any(new > old for old, new in lengths)
 
 
 def plain_scenario(scenario: Scenario) -> dict[str, Any]:

@@ -64,11 +64,12 @@ class Follower:
             RayflError: A callback raised, or its state is not plain data; names it.
         """
         states = []
-        for callback in self._callbacks:
-            state = _called(callback, "state")
+        for number, callback in enumerate(self._callbacks):
+            state, named = _called(callback, "state"), number < len(self._run.scenario.callbacks)
             try:
                 check_plain(state)
-                states.append({"callback": _name(callback), "state": json.loads(json.dumps(state, allow_nan=False))})
+                plain = json.loads(json.dumps(state, allow_nan=False))
+                states.append({"callback": _name(callback), "state": plain, "named": named})
             except ValueError as error:
                 raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None
         return {
@@ -80,8 +81,10 @@ class Follower:
     def restore(self, state: Mapping[str, Any]) -> None:
         """See `EventConsumer`. Callbacks that are new to the run start without a state.
 
+        The state of a callback that the scenario named before, and does not name now, is dropped.
+
         Raises:
-            RayflError: A callback raised, or the callback of a stored state is missing; names it.
+            RayflError: A callback raised, or one that a program passed in and that stored a state is missing; names it.
         """
         self._unevaluated = {done.round: done for done in map(round_from, state["unevaluated"])}
         if state["round"]:
@@ -93,7 +96,7 @@ class Follower:
             if callback is not None:
                 waiting.remove(callback)
                 _called(callback, "load_state", stored["state"])
-            elif stored["state"]:
+            elif stored["state"] and not stored.get("named"):
                 raise RayflError(
                     f"callback '{stored['callback']}' has followed this run so far and stored a state, but is missing: "
                     "name it again"

@@ -222,6 +222,16 @@ def test_only_the_counters_of_pytorchs_norms_are_left_out() -> None:
     assert flat.counters == {f"{name}.num_batches_tracked" for name in ("norm", "other", "lazy")}
 
 
+def test_a_norm_that_averages_over_all_batches_keeps_its_counter_across_loads() -> None:
+    flat = FlatModel(nn.Sequential(nn.BatchNorm1d(3, momentum=None)), CPU)
+    batches = torch.randn(4, 5, 3)
+    for batch in batches:
+        flat.module(batch)
+        flat.load(flat.vector.clone(), flat.discrete())
+    assert torch.allclose(flat.state_dict()["0.running_mean"], batches.mean(dim=(0, 1)))
+    assert flat.state_dict()["0.num_batches_tracked"].item() == 4
+
+
 def test_integer_and_boolean_buffers_are_loaded_beside_the_vector_in_their_own_types() -> None:
     flat = FlatModel(Counting(), CPU)
     flat.module(torch.randn(1, 3))

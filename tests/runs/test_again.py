@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 import tomli_w
 
 from rayfl.cli.run import main
+from rayfl.config.loader import load_scenario
+from rayfl.config.scenario import Scenario
 from rayfl.errors import RayflError
 from rayfl.runs.again import resume_or_start
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.options import RunOptions
 from rayfl.runs.run_lock import LOCK, run_lock
@@ -42,6 +46,26 @@ def test_the_same_command_begins_a_run_continues_it_and_leaves_it_when_it_has_fi
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
 
 
+def test_a_finished_run_goes_on_with_more_rounds_and_is_not_that_of_another_scenario(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "one"
+    command = [str(scenario_in(tmp_path)), "--backend", "inline", "--resume-or-start", str(folder)]
+    rounds = PLAIN["rounds"]
+    assert main(command) == 0
+    assert main([*command, "phases.0.local.lr=0.7"]) == 1
+    assert f"'{folder}' has a finished run of another scenario: phases.plain.local.lr: " in said(capsys)
+    assert main([*command, f"phases.0.rounds={rounds - 1}"]) == 1
+    assert f"another scenario: rounds: {rounds}, now {rounds - 1}" in said(capsys)
+    assert main([*command, f"phases.0.rounds={rounds + 1}"]) == 0
+    assert f"the run continues after round {rounds}" in said(capsys)
+    assert RunArchive(folder).rows[-1]["round"] == rounds + 1
+
+
+def said(capsys: pytest.CaptureFixture[str]) -> str:
+    return " ".join("".join(capsys.readouterr()).split())
+
+
 def test_a_run_that_was_killed_before_it_began_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it waits for room on a cluster, it has opened its records and written its status."""
     folder = tmp_path / "one"
@@ -63,7 +87,7 @@ def test_it_waits_for_the_lock_of_a_process_that_may_be_alive(tmp_path: Path, mo
     said: list[str] = []
     with run_lock(tmp_path):
         monkeypatch.setattr("time.sleep", lambda _: (tmp_path / LOCK).unlink())
-        options = resume_or_start(RunOptions(), tmp_path, said.append)
+        options = resume_or_start(RunOptions(), tmp_path, said.append, Scenario)
     assert said == [
         f"waits up to 120 s for the process that holds '{tmp_path}', unless it is still active",
         f"begins a run in '{tmp_path}'",
@@ -74,14 +98,15 @@ def test_it_waits_for_the_lock_of_a_process_that_may_be_alive(tmp_path: Path, mo
 
 def test_a_run_that_finishes_while_it_waits_has_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def finish(_: float) -> None:
-        (tmp_path / SCENARIO_FILE).touch()
+        (tmp_path / SCENARIO_FILE).write_text(load_scenario(scenario_in(tmp_path)).to_toml())
         (tmp_path / STATUS).write_text('{"status": "finished"}')
         (tmp_path / LOCK).unlink()
 
     said: list[str] = []
     with run_lock(tmp_path):
         monkeypatch.setattr("time.sleep", finish)
-        assert resume_or_start(RunOptions(), tmp_path, said.append) is None
+        load = partial(load_scenario, scenario_in(tmp_path))
+        assert resume_or_start(RunOptions(), tmp_path, said.append, load) is None
     assert said[1:] == [f"the run in '{tmp_path}' has finished"]
 
 

@@ -82,9 +82,17 @@ def names_of(runs: Sequence[RunFolder], seeds: bool = True) -> list[str]:
         return [" / ".join(place[:2]) for place in places]
     titles = [run.title for run in runs]
     return [
-        title if titles.count(title) == 1 else f"{title} ({run.path.name})"
+        title if titles.count(title) == 1 else f"{title} ({_end(run, [one for one in runs if one.title == title])})"
         for title, run in zip(titles, runs, strict=True)
     ]
+
+
+def _end(run: RunFolder, alike: Sequence[RunFolder]) -> str:
+    """The shortest end of the path of a run that no other one has."""
+    parts = run.path.parts
+    ends = (parts[-count:] for count in range(1, len(parts) + 1))
+    found = next((end for end in ends if sum(one.path.parts[-len(end) :] == end for one in alike) == 1), parts)
+    return "/".join(found)
 
 
 def _common_to(runs: Sequence[RunFolder]) -> list[str]:

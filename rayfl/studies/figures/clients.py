@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,10 +98,10 @@ def _metric(recorded: Recorded, metric: str, found: dict[str, list[ClientScores]
         words = " and ".join(quantity.label for quantity in quantities)
         raise ScenarioError(f"metric: the runs have different scores of single clients ({words}); show them separately")
     named = all(scores.owners is not None for scores, _ in chosen.values())
-    if not named and len({(_data_seed(run), run.task) for run in recorded.runs}) > 1:
+    if not named and len({_split(run) for run in recorded.runs}) > 1:
         raise ScenarioError(
-            "by: the data does not name its clients, and its split differs between these runs (by seed, data.seed or "
-            "task), so equal numbers are different clients; give runs of one seed, or set data.seed"
+            "by: the data does not name its clients, and its split differs between these runs (by seed, task or other "
+            "keys of [data]), so equal numbers are different clients; give runs of one seed and split, or set data.seed"
         )
     groups = tuple(_group(group, [chosen[run.where] for run in group.runs], named) for group in recorded.groups)
     (scores, name), *_ = chosen.values()
@@ -108,9 +109,16 @@ def _metric(recorded: Recorded, metric: str, found: dict[str, list[ClientScores]
     return MetricClients(metric or name, quantities[0], higher, groups)
 
 
-def _data_seed(run: RecordedRun) -> int:
-    seed = run.scenario.get("data", {}).get("seed")
-    return run.seed if seed is None else int(seed)
+_OF_BATCHES = ("seed", "source", "normalize", "augment", "views", "collate")
+"""Keys of [data] that do not decide which samples a client has, except through the source and seed that a run had."""
+
+
+def _split(run: RecordedRun) -> str:
+    """Everything that decides which samples each client has."""
+    data = run.scenario.get("data", {})
+    seed = run.seed if data.get("seed") is None else data["seed"]
+    settings = {key: value for key, value in data.items() if key not in _OF_BATCHES}
+    return json.dumps([settings, run.data.source, seed, run.task], sort_keys=True, default=str)
 
 
 def _names(scores: ClientScores, named: bool) -> np.ndarray:

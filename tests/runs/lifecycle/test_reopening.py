@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import rayfl
 from rayfl.backends.inline import inline_session
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import ClientScalars, RoundDone, RoundSettled
@@ -22,8 +23,10 @@ from rayfl.engine.totals import Traffic
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import Mechanism
 from rayfl.models.flat import FlatModel
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.records import Records
 from rayfl.runs.run import Run
+from tests.callbacks.scene import PLAIN, tables
 from tests.runs.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared, read_state
 
 
@@ -149,6 +152,20 @@ def test_a_callbacks_state_needs_its_callback(job: tuple[RunPlan, FlatModel], le
         pytest.raises(Exception, match=r"^callback 'memory' has followed this run so far and stored a state"),
     ):
         Run(*job, records, [], Console(quiet=True), read_state(folder))
+
+
+def test_the_state_of_a_callback_that_the_scenario_named_is_dropped_with_it(tmp_path: Path) -> None:
+    stopping = {"name": "early_stopping", "patience": 1, "min_delta": 1.0}
+    scenario = tables(phases=[PLAIN | {"rounds": 6}], checkpoint={"rounds": 1}, callbacks=[stopping])
+    folder = rayfl.run(scenario, folder=tmp_path / "run", backend="inline", quiet=True).directory
+    stopped = RunArchive(folder).rows[-1]["round"]
+    assert stopped < 6
+    with pytest.raises(
+        ResourceError, match=r"by early_stopping, which would stop it again; change it, or leave it out"
+    ):
+        rayfl.run(resume=folder, backend="inline", quiet=True)
+    rayfl.run(resume=folder, overrides={"callbacks": []}, backend="inline", quiet=True)
+    assert RunArchive(folder).rows[-1]["round"] == 6
 
 
 def test_the_state_of_a_round_survives_json_whatever_its_numbers() -> None:

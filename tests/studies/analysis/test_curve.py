@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +101,12 @@ def grid_runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
 def test_seeds_of_a_cell_share_a_name(grid_runs: list[RunFolder]) -> None:
     assert names_of(grid_runs, seeds=False) == ["1 rounds", "1 rounds", "2 rounds", "2 rounds"]
     assert names_of(grid_runs[:2], seeds=False) == ["relay / 1 rounds"] * 2
+
+
+def test_runs_of_one_title_are_named_by_where_their_folders_differ() -> None:
+    folders = [Path("/runs") / end for end in ("one/A/seed_0", "two/A/seed_0", "two/B/seed_1")]
+    runs: Any = [SimpleNamespace(title="A" if "A" in path.parts else "B", path=path, place=None) for path in folders]
+    assert names_of(runs) == ["A (one/A/seed_0)", "A (two/A/seed_0)", "B"]
 
 
 def test_seeds_of_a_cell_are_averaged_and_the_last_rounds_enlarged(grid_runs: list[RunFolder], tmp_path: Path) -> None:

@@ -149,3 +149,13 @@ def test_a_run_that_scored_no_clients_says_how_to(
     assert capsys.readouterr().err == (
         f"error: by: '{other}' recorded no scores of single clients; run it with evaluation.per_client = true\n"
     )
+
+
+def test_equal_numbers_of_other_splits_are_other_clients(tmp_path: Path) -> None:
+    one, other = (scored(tmp_path / name, name, 0, {0: 0.2, 1: 0.4}) for name in ("one", "other"))
+    scenario = other / "scenario.toml"
+    scenario.write_text(scenario.read_text().replace("[data]", '[data]\naugment = [{ name = "flip" }]'))
+    assert of_clients(one, other).text_tables[0].rows[0][0] == "client 0"
+    scenario.write_text(scenario.read_text().replace("[data]", '[data]\npartition = { name = "iid" }'))
+    with pytest.raises(ScenarioError, match=r"its split differs between these runs \(by seed, task or other keys of"):
+        of_clients(one, other)
