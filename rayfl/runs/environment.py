@@ -54,7 +54,7 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
 
     Strings of the form `package.module:object` name modules, if they exist. Modules of Python and rayfl are omitted.
     For an installed package, its version replaces the digest. Objects defined in a notebook have no file, and never get
-    the same digest twice.
+    the same digest twice. An imported module keeps the digest that its file had at first, until it is reloaded.
     """
     digests: dict[str, str] = {}
     tables = [scenario.model_dump(mode="json") for scenario in scenarios]
@@ -74,10 +74,36 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
             digests[name] = uuid.uuid4().hex
         else:
             source = origin.read_bytes()
-            digests[name] = hashlib.sha256(source).hexdigest()
+            digests[name] = _as_imported(name, hashlib.sha256(source).hexdigest())
             if origin.suffix == ".py":
                 waiting += _imported(source, name, origin.name == "__init__.py")
     return dict(sorted(digests.items()))
+
+
+_IMPORTED: dict[str, tuple[object, str]] = {}
+"""By module: its spec, which a reload replaces, and the digest of its file."""
+
+
+def _as_imported(name: str, digest: str) -> str:
+    """The digest of the code that runs: editing the file of an imported module does not change it."""
+    if (module := sys.modules.get(name)) is None:
+        return digest
+    spec = getattr(module, "__spec__", None) or module
+    if name not in _IMPORTED or _IMPORTED[name][0] is not spec:
+        _IMPORTED[name] = spec, digest
+    return _IMPORTED[name][1]
+
+
+def edited_since(code: Iterable[str]) -> list[str]:
+    """The modules among those of `code_digests` whose files have changed since this program imported them."""
+    return [
+        name
+        for name in code
+        if name in _IMPORTED
+        and (origin := _origin(name)) is not None
+        and origin.is_file()
+        and hashlib.sha256(origin.read_bytes()).hexdigest() != _IMPORTED[name][1]
+    ]
 
 
 def _origin(module: str) -> Path | None:

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
+import sys
 from importlib.metadata import packages_distributions
+from io import StringIO
+from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 import rayfl
 from rayfl.engine.device import platform_facts
@@ -50,3 +56,43 @@ def test_a_package_is_found_among_the_distributions_that_provide_it(monkeypatch:
     environment._distributions_of.cache_clear()
     monkeypatch.setattr(environment, "_all_distributions", lambda: pytest.fail("all of them were read"))
     assert environment._distributions_of("numpy") == ["numpy"]
+
+
+SOURCE = """
+import numpy as np
+
+def made():
+    x = np.eye(4, dtype=np.float32) * {scale}
+    y = np.arange(4) % 2
+    return x, y, x, y
+"""
+
+
+def test_a_module_that_was_edited_is_recorded_as_it_was_imported_until_it_is_reloaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    phase = {"name": "p", "rounds": 1, "cohort": 1}
+    scenario = {"name": "s", "data": {"name": "edited_data:made", "clients": 1}, "model": "mlp", "phases": [phase]}
+
+    def recorded(number: int) -> tuple[str, float, str]:
+        text = StringIO()
+        console = Console(file=text, width=200)
+        result = rayfl.run(scenario, folder=tmp_path / str(number), backend="inline", curves=False, console=console)
+        code = json.loads((result.directory / "environment.json").read_text())["code"]
+        return code["edited_data"], result.metrics["test_loss"][0].as_py(), text.getvalue()
+
+    sources = [SOURCE.format(scale=scale) for scale in (1, 100)]
+    before, after = (hashlib.sha256(source.encode()).hexdigest() for source in sources)
+    file = tmp_path / "edited_data.py"
+    file.write_text(sources[0])
+    digest, loss, said = recorded(0)
+    assert (digest, "was edited" in said) == (before, False)
+    file.write_text(sources[1])
+    assert recorded(1)[:2] == (before, loss)
+    assert "edited_data was edited after this program had imported it; restart" in recorded(2)[2]
+    importlib.reload(sys.modules["edited_data"])
+    digest, other_loss, said = recorded(3)
+    assert (digest, "was edited" in said) == (after, False)
+    assert other_loss != loss
