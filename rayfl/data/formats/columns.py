@@ -19,6 +19,7 @@ from pydantic import Field
 
 from rayfl.config.registry import nearest
 from rayfl.data.checks import check_values
+from rayfl.data.files import FileDigest
 from rayfl.data.formats.column_values import ColumnValues, is_number, number_dtype
 from rayfl.data.formats.parquet import sorted_by_name
 from rayfl.data.formats.scratch import reserved
@@ -238,6 +239,8 @@ class MappedRows:
     Attributes:
         file: Path of the file.
         file_bytes: Its size, to detect that the file was replaced.
+        sha256: Its SHA-256 when the data was loaded, so that a process which mapped an earlier file of this path maps
+            this one too.
         tried: SHA-256 of some rows of the column, evenly spaced over the file, for the same reason.
         column: A column of numbers, or of lists of one length, nested once per dimension of a row.
         rows: [n] int64, the selected rows of the file.
@@ -247,6 +250,7 @@ class MappedRows:
 
     file: str
     file_bytes: int
+    sha256: str
     tried: str
     column: str
     rows: np.ndarray
@@ -263,7 +267,7 @@ class MappedRows:
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
         wanted = self.rows[rows]
-        parts = _mapped(self.file, self.file_bytes, self.column)
+        parts = self._mapped()
         firsts = np.cumsum([0, *map(len, parts)])
         values = np.empty((len(wanted), *self.shape[1:]), self.dtype)
         of_part = np.searchsorted(firsts, wanted, side="right") - 1
@@ -274,7 +278,7 @@ class MappedRows:
 
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
-        if _digest(_mapped(self.file, self.file_bytes, self.column)) != self.tried:
+        if _digest(self._mapped()) != self.tried:
             raise DataError(
                 f"{self.file}: column '{self.column}' holds other values here than where the run started; copy the "
                 "same file to every node"
@@ -289,17 +293,21 @@ class MappedRows:
         """All rows, read into memory; for `numpy.asarray`."""
         return self[:].astype(dtype or self.dtype, copy=False)
 
+    def _mapped(self) -> tuple[np.ndarray, ...]:
+        return _mapped(self.file, self.file_bytes, self.sha256, self.column)
+
     @staticmethod
-    def of(file: Path, column: str, rows: np.ndarray) -> MappedRows:
-        """Selects rows of a file.
+    def of(digest: FileDigest, column: str, rows: np.ndarray) -> MappedRows:
+        """Selects rows of a file, given with its digest.
 
         Raises:
             DataError: The file cannot be read or mapped, or the rows of the column differ in shape.
         """
-        size = file.stat().st_size
-        parts = _mapped(str(file), size, column)
+        file, sha256 = digest
+        size = Path(file).stat().st_size
+        parts = _mapped(file, size, sha256, column)
         shape = (len(rows), *parts[0].shape[1:])
-        return MappedRows(str(file), size, _digest(parts), column, rows, shape, parts[0].dtype)
+        return MappedRows(file, size, sha256, _digest(parts), column, rows, shape, parts[0].dtype)
 
 
 def _digest(parts: Sequence[np.ndarray]) -> str:
@@ -311,7 +319,7 @@ def _digest(parts: Sequence[np.ndarray]) -> str:
 
 
 @lru_cache(maxsize=64)
-def _mapped(file: str, file_bytes: int, column: str) -> tuple[np.ndarray, ...]:
+def _mapped(file: str, file_bytes: int, sha256: str, column: str) -> tuple[np.ndarray, ...]:
     """The column in every record batch, without a copy."""
     with reading(file, "as an Arrow file"):
         memory = pa.memory_map(file)

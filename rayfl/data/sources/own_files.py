@@ -75,7 +75,7 @@ def load_arrow_file(
         raise DataError(f"{path}: has no column '{inputs}'; {nearest(inputs, table.column_names)}")
     table = table.append_column(_ROW, pa.array(np.arange(len(table))))
     parts = samples_of(table.schema, table.to_batches(), len(table), columns, seed, str(path))
-    mapped = {name: (MappedRows.of(path, inputs, part[0][:]), *part[1:]) for name, part in parts.items()}
+    mapped = {name: (MappedRows.of(digest, inputs, part[0][:]), *part[1:]) for name, part in parts.items()}
     provenance = Provenance("files", f"{len(table)} rows of {path}, inputs kept on disk", (digest,))
     return dataset_of_arrays(f"arrow_file {path.name}", mapped, provenance)
 

@@ -107,6 +107,21 @@ def test_a_missing_damaged_or_replaced_file_is_named(tmp_path: Path) -> None:
         replace(mapped, file=str(other), file_bytes=3)[:1]
 
 
+def test_a_file_replaced_by_one_of_the_same_size_is_read_anew_and_its_predecessor_by_what_was_loaded_from_it(
+    tmp_path: Path,
+) -> None:
+    file, temporary = tmp_path / "big.arrow", tmp_path / "new"
+    write(file)
+    before = store(tmp_path, partition="iid").train.x
+    temporary.write_bytes(file.read_bytes().replace(IMAGES[1].tobytes(), (255 - IMAGES[1]).tobytes()))
+    assert temporary.stat().st_size == file.stat().st_size
+    temporary.replace(file)
+    after = store(tmp_path, partition="iid").train.x
+    for mapped, first in ((before, IMAGES[1]), (after, 255 - IMAGES[1])):
+        assert np.array_equal(mapped[mapped.rows == 1][0], first)  # row 1 is none of those that `reopen` compares
+        mapped.reopen()
+
+
 def test_a_worker_whose_file_holds_other_values_of_the_same_size_ends_before_it_trains(tmp_path: Path) -> None:
     write(tmp_path / "big.arrow")
     found = store(tmp_path)
