@@ -43,6 +43,8 @@ def load_image_folder(
 ) -> Dataset:
     """Reads the images under `path`: class/image or domain/class/image, either also under train/ and test/.
 
+    These may also be called Train/ and Test/, or Training/ and Testing/; other folders beside them are not read.
+
     Classes and domains are numbered by sorted name; a class is the same in all domains. Files other than images are
     ignored. Grey, palette and RGBA images become RGB.
 
@@ -51,7 +53,7 @@ def load_image_folder(
         size: Images are cropped to the central square and scaled to size x size pixels.
         test_share: Share of the images of each class, or of each class in a domain, drawn for testing with the seed of
             the data: at least one of two; 0.1 by default. Not allowed if the folder is split into train/ and test/.
-        domains: Domains to keep; all by default.
+        domains: Domains to keep; all by default. Folders named here are domains whatever they are called.
         keep: "memory" holds the decoded images, and caches them in `cache_dir`; "disk" decodes them for every batch,
             from files at the same paths on every node, with the same results.
 
@@ -61,19 +63,23 @@ def load_image_folder(
     Raises:
         ScenarioError: A domain is unknown or there are none, a share is given for a split folder, or `source` is
             "generated".
-        DataError: The folder does not exist, it or one of its classes has no images, or an image is damaged (named).
+        DataError: The folder does not exist, it or one of its classes has no images, its folders look like a split
+            without being one (named), or an image is damaged (named).
     """
     if source == "generated":
         raise ScenarioError("data.source: 'image_folder' has nothing to generate; choose 'auto' or 'files'")
-    parts = _parts(path, test_share is not None)
+    split = _split(path, domains or ())
+    if split and test_share is not None:
+        raise ScenarioError(f"data.options.test_share: {path} is already split into {_names(split)}; leave it out")
+    parts = [_listed(folder) for folder in split or [path]]
     if domains is not None:
         parts = [_only(part, domains) for part in parts]
     files, classes, of_domain = ([entry for part in parts for entry in getattr(part, key)] for key in _KEYS)
     class_names, label = np.unique(classes, return_inverse=True)
     domain_names, domain = np.unique(of_domain, return_inverse=True)
-    if len(parts) == 2:
+    if split:
         is_test = np.repeat([False, True], [len(part.files) for part in parts])
-        how = "its train/ and test/"
+        how = f"its {_names(split)}"
     else:
         share = TEST_SHARE if test_share is None else test_share
         is_test = drawn_for_testing(domain * len(class_names) + label, share, stream(seed, "partition", 2))
@@ -96,16 +102,31 @@ def load_image_folder(
     )
 
 
-def _parts(root: Path, share_given: bool) -> list[ListedImages]:
-    """The images under train/ and test/ separately, or all of them if there are no such folders."""
+_TRAIN, _TEST, _VALIDATION = ("train", "training"), ("test", "testing"), ("val", "valid", "validation")
+
+
+def _split(root: Path, domains: Sequence[str]) -> list[Path]:
+    """The folders of the training and of the test images; none if the folder is not split."""
     if not root.is_dir():
         raise DataError(f"data.options.path: {root} is not a folder")
-    split = [root / name for name in ("train", "test") if (root / name).is_dir()]
-    if len(split) == 1:
-        raise DataError(f"{root}: has only {split[0].name}/; create both train/ and test/, or neither")
-    if split and share_given:
-        raise ScenarioError(f"data.options.test_share: {root} is already split into train/ and test/; leave it out")
-    return [_listed(folder) for folder in split or [root]]
+    folders = subfolders(root)
+    if domains and {folder.name for folder in folders}.issuperset(domains):
+        return []
+    train, test, validation = (
+        [folder for folder in folders if folder.name.lower() in names] for names in (_TRAIN, _TEST, _VALIDATION)
+    )
+    if len(train) == len(test) == 1:
+        return train + test
+    if found := train + test + [folder for folder in validation if subfolders(folder)]:
+        raise DataError(
+            f"{root}: has {_names(found)}; give it one train/ and one test/, or rename them (domains: list them in "
+            "data.options.domains)"
+        )
+    return []
+
+
+def _names(folders: Sequence[Path]) -> str:
+    return " and ".join(f"{folder.name}/" for folder in folders)
 
 
 def _listed(folder: Path) -> ListedImages:

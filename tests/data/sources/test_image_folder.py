@@ -90,14 +90,16 @@ def test_domains_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("write", [_by_class, _by_domain])
-def test_a_split_into_train_and_test_is_kept(tmp_path: Path, write: Any) -> None:
-    write(tmp_path / "pictures" / "train")
-    _save(tmp_path / "pictures" / "test" / ("photo" if write is _by_domain else "") / "elk" / "x.png", (2, 99, 0))
+@pytest.mark.parametrize(("train", "test"), [("train", "test"), ("Train", "TEST"), ("Training", "Testing")])
+def test_a_split_into_train_and_test_is_kept(tmp_path: Path, write: Any, train: str, test: str) -> None:
+    write(tmp_path / "pictures" / train)
+    _by_class(tmp_path / "pictures" / "val")
+    _save(tmp_path / "pictures" / test / ("photo" if write is _by_domain else "") / "elk" / "x.png", (2, 99, 0))
     dataset = _load(tmp_path)
     assert dataset.test.y.tolist() == [2]
     assert _pixels(dataset, "test").tolist() == [[2, 99, 0]]
     assert len(dataset.train) == (90 if write is _by_domain else 30)
-    assert "its train/ and test/" in dataset.provenance.description
+    assert f"its {train}/ and {test}/" in dataset.provenance.description
 
 
 def test_images_of_any_mode_and_shape_become_square_rgb(tmp_path: Path) -> None:
@@ -201,10 +203,32 @@ def test_a_folder_without_folders_is_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
-def test_train_without_test_is_named(tmp_path: Path) -> None:
-    _by_class(tmp_path / "pictures" / "train")
-    with pytest.raises(DataError, match=r"pictures: has only train/; create both train/ and test/, or neither"):
+@pytest.mark.parametrize(
+    ("folders", "named"),
+    [
+        (("train",), "train/"),
+        (("train", "val"), "train/ and val/"),
+        (("training", "validation"), "training/ and validation/"),
+        (("train", "Training", "test"), "Training/ and train/ and test/"),
+        (("photo", "valid"), "valid/"),
+    ],
+)
+def test_folders_that_look_like_a_split_are_named_unless_they_are_chosen_as_domains(
+    tmp_path: Path, folders: tuple[str, ...], named: str
+) -> None:
+    for folder in folders:
+        _by_class(tmp_path / "pictures" / folder)
+    with pytest.raises(DataError, match=f"pictures: has {named}; give it one train/ and one test/, or rename"):
         _load(tmp_path)
+    natural = _load(tmp_path, domains=list(folders)).natural
+    assert natural is not None
+    assert natural.names == tuple(sorted(folders))
+
+
+def test_a_class_may_be_called_valid(tmp_path: Path) -> None:
+    for label in ("valid/x.png", "valid/y.png", "invalid/x.png"):
+        _save(tmp_path / "pictures" / label, 0)
+    assert _load(tmp_path).num_classes == 2
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
