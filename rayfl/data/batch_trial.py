@@ -38,14 +38,15 @@ def try_batches(store: ShardStore) -> None:
     if isinstance(train.x, Rendered) and store.collate:
         raise ScenarioError(f"data.collate: images of {store.name} are rendered and have one size; leave it out")
     images = not store.collate and are_images(train.x)
-    why = f"({store.name}: {kind_of(train.x)}" + (", collated)" if store.collate else ")")
-    why += "" if store.collate else how_to_make_images(train.x)
+    remedy = "" if store.collate else how_to_make_images(train.x)
+    why = f"({store.name}: {kind_of(train.x)}" + (", collated)" if store.collate else ")") + remedy
+    if images and remedy:
+        raise ScenarioError(f"data.name: images must be [n, height, width, channels] {why}")
     if normalize and not images:
         raise ScenarioError(f"data.normalize {_IMAGES}; other inputs reach the model unchanged {why}")
     if normalize and len(normalize.mean) != train.x.shape[-1]:
         raise ScenarioError(
             f"data.normalize: {len(normalize.mean)} values, but inputs have {train.x.shape[-1]} channels"
-            + how_to_make_images(train.x)
         )
     views = pipelines(store.augmentations)
     for augment, key, pipeline in zip(store.augmentations, pipeline_keys(len(views)), views, strict=True):

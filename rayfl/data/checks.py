@@ -263,12 +263,14 @@ def how_to_make_images(inputs: Inputs) -> str:
     """
     if isinstance(inputs, Pieces | Fields) or inputs.ndim != 4:
         return ""
-    first, last = inputs.shape[1] in CHANNELS, inputs.shape[3] in CHANNELS
+    first = inputs.shape[1] in CHANNELS and inputs.shape[1] != inputs.shape[2]  # not a small board of many channels
+    last = inputs.shape[3] in CHANNELS
     if first == last or (last and inputs.dtype == np.uint8):
         return ""
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"
     if not isinstance(inputs, np.ndarray | IndexedRows):
-        return f"; these look like {layout}: give uint8 (from a Dataset, a PIL image, without ToTensor)"
+        how = "give x.transpose(1, 2, 0)" if inputs.dtype == np.uint8 else "give uint8"
+        return f"; these look like {layout}: {how} (from a Dataset, a PIL image, without ToTensor)"
     chunks = (inputs[start : start + _ROWS_AT_ONCE] for start in range(0, len(inputs), _ROWS_AT_ONCE))
     extremes = np.array([(chunk.min(), chunk.max()) for chunk in chunks], np.float64)
     low, high = float(extremes[:, 0].min()), float(extremes[:, 1].max())

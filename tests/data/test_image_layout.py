@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from rayfl.config.scenario import Scenario
@@ -107,6 +108,21 @@ def test_images_and_other_inputs_get_no_suggestion(x: Any) -> None:
     assert how_to_make_images(x) == ""
 
 
+def test_a_board_of_many_channels_is_an_image(tmp_path: Path) -> None:
+    board = np.zeros((20, 3, 3, 12), np.uint8)
+    with pytest.raises(ScenarioError, match=r"expected input\[2, 12, 3, 3\] to have 3 channels, but got 12"):
+        prepared(board, tmp_path, f"{__name__}:OwnNetwork")
+
+
+def test_a_collation_of_your_own_gets_channels_first(tmp_path: Path) -> None:
+    prepared(FIRST, tmp_path, f"{__name__}:OwnNetwork", collate=f"{__name__}:scaled")
+
+
+def scaled(pieces: Any) -> Any:
+    assert pieces[0].shape == (3, 32, 30)
+    return torch.from_numpy(np.stack(pieces)) / 255
+
+
 def test_normalised_values_must_be_scaled_back() -> None:
     assert how_to_make_images(SCALED - 0.5).endswith("after undoing their normalisation")
 
@@ -120,10 +136,14 @@ FLOATS_FIRST = rf"images \[n, channels, height, width\]: {FLOATS}\.transpose\(0,
     [
         (SCALED.transpose(0, 3, 1, 2), {"augment": ["flip"]}, rf"data\.augment\.0: 'flip' .*{FLOATS_FIRST}"),
         (SCALED, {"normalize": HALVES}, rf"data\.normalize is for images, .* unchanged \(.*images \[n, .*{FLOATS}$"),
-        (FIRST, {"normalize": HALVES}, r"3 values, but inputs have 30 channels; .*x\.transpose\(0, 2, 3, 1\)"),
+        (
+            FIRST,
+            {},
+            r"data\.name: images must be \[n, height, width, channels\] .*write x = x\.transpose\(0, 2, 3, 1\)$",
+        ),
         (SCALED.transpose(0, 3, 1, 2), {}, rf"model 'lenet5': takes images .*{FLOATS_FIRST}"),
         (SCALED, {}, rf"a batch of inputs \[2, 32, 30, 3\] raised RuntimeError: .*{FLOATS}\n"),
-        (FIRST, {"model": f"{__name__}:OwnNetwork"}, r"raised RuntimeError: .*write x = x\.transpose\(0, 2, 3, 1\)\n"),
+        (FIRST[:, :1], {"model": f"{__name__}:OwnNetwork"}, r"data\.name: images must be .*\.transpose\(0, 2, 3, 1\)$"),
     ],
 )
 def test_every_error_about_them_suggests_code(

@@ -132,6 +132,13 @@ def test_float_images_of_a_dataset_are_recognised(tmp_path: Path) -> None:
         store(both(scaled), tmp_path, clients=3, augment=["flip"])
 
 
+def test_pixels_of_a_dataset_with_channels_first_are_no_images_of_many_channels(tmp_path: Path) -> None:
+    with pytest.raises(
+        ScenarioError, match=r"images \[n, channels, height, width\]: give x\.transpose\(1, 2, 0\) \(from"
+    ):
+        store(both(lambda row: (PIXELS[row].transpose(2, 0, 1), LABELS[row])), tmp_path, clients=3)
+
+
 def test_a_host_receives_the_call_and_creates_the_datasets_itself(tmp_path: Path) -> None:
     found = store({"train": Items(vector), "test": Items(vector, TEST.stop)}, tmp_path, clients=4)
     sent = pickle.dumps(found.train.x)  # the items are closures' and could not be pickled
