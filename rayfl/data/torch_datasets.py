@@ -59,6 +59,10 @@ def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.nda
             "inputs have names"
         )
     x, y = item
+    if _holds_arrays(y):
+        raise DataError(
+            f"{where}: the label of item {row} is a {type(y).__name__} of {len(y)}; give one tensor (torch.stack)"
+        )
     named = x if isinstance(x, Mapping) else {"": x}
     return (
         {str(name): _array(value, name, row, where) for name, value in named.items()},
@@ -67,6 +71,12 @@ def read_item(dataset: MapStyle, row: int, where: str) -> tuple[dict[str, np.nda
 
 
 def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
+    which = f"input '{name}'" if name else "the input"
+    if _holds_arrays(value):
+        raise DataError(
+            f"{where}: {which} of item {row} is a {type(value).__name__} of {len(value)}; give one tensor "
+            "(torch.stack), or a dictionary with names, which are arguments of the network's forward"
+        )
     match value:
         case torch.Tensor() if value.dtype == torch.uint8 and value.ndim == 3 and not _has_channels_last(value.shape):
             return np.ascontiguousarray(value.detach().cpu().permute(1, 2, 0).numpy())
@@ -82,12 +92,18 @@ def _array(value: Any, name: str, row: int, where: str) -> np.ndarray:
     except Exception:  # an arbitrary object may raise anything
         array = np.empty(0, object)
     if array.dtype.kind not in "uifb":
-        which = f"input '{name}'" if name else "the input"
         raise DataError(
             f"{where}: {which} of item {row} is of type {type(value).__name__}; give a tensor, an array of numbers, a "
             f"PIL image, or a dictionary of these{how_to_make_dense(value)}"
         )
     return np.asarray(unmasked(array, f"{where}: item {row}: its inputs"))
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Whether PyTorch's DataLoader makes a list of batches of it, where NumPy makes one array."""
+    return isinstance(value, list | tuple) and any(
+        isinstance(one, torch.Tensor | np.ndarray | Image.Image) for one in value
+    )
 
 
 def _has_channels_last(shape: torch.Size) -> bool:

@@ -101,6 +101,19 @@ def test_items_that_sometimes_advance_a_generator_are_allowed(tmp_path: Path) ->
             lambda row: (VECTORS[row], np.ma.masked_array(row, row == 13)),
             "train: item 13: its labels have masked values",
         ),
+        (
+            lambda row: ((VECTORS[row], torch.ones(3)), 0),
+            r"train: the input of item 0 is a tuple of 2; give one tensor \(torch\.stack\), or a dictionary with names",
+        ),
+        (
+            lambda row: ([Image.new("RGB", (4, 4))] * 2, 0),
+            "train: the input of item 0 is a list of 2; give one tensor",
+        ),
+        (lambda row: ({"a": [torch.ones(3)] * 2}, 0), "train: input 'a' of item 0 is a list of 2; give one tensor"),
+        (
+            lambda row: (VECTORS[row], (torch.tensor(0), torch.tensor(1))),
+            r"train: the label of item 0 is a tuple of 2; give one tensor \(torch\.stack\)$",
+        ),
         (lambda row: ({}, 0), "inputs by name: the mapping is empty"),
         (
             lambda row: (VECTORS[row], "cat"),
