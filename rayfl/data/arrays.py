@@ -5,7 +5,7 @@ Natural clients come from the owner of every sample, or from the rows of every c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from rayfl.data.client_rows import ClientRows, known_labels
 from rayfl.data.dataset import ClientNames, Dataset, NaturalClients, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.formats.columns import MappedRows
 from rayfl.data.indexed_rows import IndexedRows
-from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows
+from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows, named_parts
 from rayfl.data.partition.split import checked_shards
 from rayfl.data.torch_rows import TorchRows
 from rayfl.errors import DataError
@@ -122,7 +122,7 @@ def dataset_of_arrays(
             sets to (x, y) or (x, y, clients). `clients` defines natural clients: the owner of every sample, [n]
             integers or strings, or the rows of every client, a mapping from names to lists or a list of lists. It may
             be omitted for `test`. x may also be a mapping from names to arrays; x or any of its arrays may be a list
-            of arrays, lists or tensors of different lengths.
+            of arrays, lists or tensors of different lengths, which may be equal in some of the sets.
         provenance: Where the data comes from; by default, arrays of this name.
         num_classes: The number of classes, if labels are; by default the largest label determines it.
 
@@ -141,7 +141,7 @@ def dataset_of_arrays(
     if not {"train", "test"} <= set(loaded):
         raise _no_data(name, loaded, KeyError("'train' or 'test' is missing"))
     try:
-        parts = {part: _samples(part, *entry[:2]) for part, entry in loaded.items()}
+        parts = _alike({part: _samples(part, *entry[:2]) for part, entry in loaded.items()})
         clients = {part: entry[2] for part, entry in loaded.items() if len(entry) > 2}
     except DataError as error:
         raise DataError(f"data.name: '{name}': {error}") from None
@@ -195,6 +195,26 @@ def _array_or_pieces(values: Any, what: str) -> Array | Pieces:
                 "empty; only the first dimension may differ"
             )
     return Ragged.of(arrays)
+
+
+def _alike(parts: Mapping[str, Samples]) -> dict[str, Samples]:
+    """Makes pieces of inputs whose rows have one length in this set, but differ in length in another."""
+    every = [named_parts(samples.x) for samples in parts.values()]
+    ragged = {name for arrays in every for name, rows in arrays.items() if isinstance(rows, Pieces)}
+    return {part: Samples(_with_pieces(samples.x, ragged), samples.y) for part, samples in parts.items()}
+
+
+def _with_pieces(x: Inputs, names: Collection[str]) -> Inputs:
+    parts = {name: _pieces(rows) if name in names else rows for name, rows in named_parts(x).items()}
+    return Fields(parts) if isinstance(x, Fields) else parts[""]
+
+
+def _pieces(rows: Array | Pieces) -> Array | Pieces:
+    if not isinstance(rows, np.ndarray) or rows.ndim < 2:
+        return rows
+    number, length = rows.shape[:2]
+    values = rows.reshape(number * length, *rows.shape[2:])
+    return Ragged(values, np.arange(number) * length, np.full(number, length))
 
 
 def _is_piece(value: Any) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from rayfl.config.data import Data
 from rayfl.data.arrays import dataset_of_arrays, inputs_from
+from rayfl.data.batches import BatchSource
 from rayfl.data.dataset import Dataset, Provenance, Samples
 from rayfl.data.inputs import Ragged
 from rayfl.data.store import build_store
@@ -94,6 +95,33 @@ def test_lists_and_tensors_of_different_lengths_are_sequences_like_arrays() -> N
         assert found.dtype == np.int64
         assert [piece.tolist() for piece in found[:]] == tokens
     assert np.array_equal(np.asarray(inputs_from([[1, 2], [3, 4]])), [[1, 2], [3, 4]])
+
+
+@pytest.mark.parametrize("part", ["train", "test", "far"])
+@pytest.mark.parametrize("named", [False, True])
+def test_sequences_of_one_length_are_padded_like_those_of_the_other_sets_that_differ(
+    part: str, named: bool, tmp_path: Path
+) -> None:
+    equal, ragged = [np.array([5, 2, 7]), np.array([1, 4, 4])], [[5, 2, 7], [4]]
+    for rows in (equal, equal[:1], np.stack(equal)):
+        sets = {name: rows if name == part else ragged for name in ("train", "test", "far")}
+        GIVEN.update({name: ({"ids": x, "age": X[: len(x)]} if named else x, Y[: len(x)]) for name, x in sets.items()})
+        tables = {"name": f"{__name__}:given", "clients": 1, "collate": f"{__name__}:padded" if named else "pad"}
+        built = build_store(Data.model_validate(tables), 0, tmp_path, tmp_path)
+        for name, x in sets.items():
+            batch, _ = BatchSource(built, torch.device("cpu")).batch(name, np.arange(len(x)))
+            assert batch.tolist() == ([[5, 2, 7], [1, 4, 4]][: len(x)] if name == part else [[5, 2, 7], [4, 0, 0]])
+
+
+GIVEN: dict[str, Any] = {}
+
+
+def given() -> Any:
+    return GIVEN
+
+
+def padded(rows: Any) -> Any:
+    return torch.nn.utils.rnn.pad_sequence([torch.as_tensor(row["ids"]) for row in rows], batch_first=True)
 
 
 class Variable:
