@@ -235,7 +235,9 @@ def _no_data(name: str, loaded: Any, error: Exception) -> DataError:
 
 def _check(samples: Samples, what: str) -> None:
     y = samples.y
-    if not y.ndim or not len(y) or y.dtype.kind not in "uif":
+    if y.ndim and not len(y):
+        raise DataError(f"{what} is empty; give it at least one sample")
+    if not y.ndim or y.dtype.kind not in "uif":
         raise DataError(
             f"{what}_y must be integer class labels or other numeric labels, with a row per sample, not "
             f"{y.dtype}{list(y.shape)}{number_texts(known_labels(y))}"

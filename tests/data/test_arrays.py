@@ -171,6 +171,9 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
             {"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)},
             "test has samples of 'joe', but train has none; leave out the owners of test",
         ),
+        ((X, Y, X[:0], Y[:0]), r"^data\.name: 'mine': test is empty; give it at least one sample$"),
+        (([], [], X, Y), r"^data\.name: 'mine': train is empty; give it"),
+        ({"train": (X, Y), "test": (X, Y), "far": (X[:0], Y[:0])}, r"^data\.name: 'mine': far is empty; give it"),
         ({"train": (X, Y), "test": (X, Y), "server": (X, Y)}, "'server' cannot name a test set"),
         (
             (X, np.array(["a"] * 12), X, Y),

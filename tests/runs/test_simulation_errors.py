@@ -82,7 +82,7 @@ def test_options_for_data_that_takes_none_are_rejected(tmp_path: Path) -> None:
         ("data.clients=61", "data.clients: 61 clients cannot share 60 training rows; choose at most 60"),
         ("data.partition=natural", "data.partition: 'natural' needs data with natural clients"),
         ("data.name=tests.user_code:SHARD_SIZES", "neither a rayfl.data.Dataset nor arrays"),
-        ("data.options.rows=0", "train_y must be integer class labels"),
+        ("data.options.rows=0", "train is empty"),
     ],
 )
 def test_data_that_does_not_fit_is_told(override: str, message: str, tmp_path: Path) -> None:
