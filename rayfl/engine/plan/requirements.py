@@ -60,8 +60,14 @@ def check_lone_samples(
     """
     if not any(isinstance(module, _BatchNorm) for module in network.modules()):
         return
-    one_pass = local.model_copy(update={"epochs": 1})
-    lone = [size for size in np.unique(sizes).tolist() if any(1 in step for step in batches_of_steps(one_pass, size))]
+
+    def with_lone(drop_last: bool) -> list[int]:
+        one_pass = local.model_copy(update={"epochs": 1, "drop_last": drop_last})
+        return [
+            size for size in np.unique(sizes).tolist() if any(1 in step for step in batches_of_steps(one_pass, size))
+        ]
+
+    lone = with_lone(local.drop_last)
     if not lone:
         return
     x, _ = BatchSource(store, torch.device("cpu")).test_batch(slice(0, 1))
@@ -73,10 +79,14 @@ def check_lone_samples(
             tried(x)
     except ValueError as error:
         who = pool or f"client {int(np.flatnonzero(sizes == lone[0])[0])}"
-        raise ScenarioError(
-            f"{where}: {who} has {lone[0]} samples, which leave a batch of one that batch norm cannot normalise "
-            f"({error}); set drop_last = true, or choose another batch_size"
-        ) from None
+        has, remedy = f"{lone[0]} samples, which leave a batch of one that", "choose another batch_size"
+        if lone[0] == 1:
+            has = "a single sample, which"
+            remedy = "give it more" if pool else "leave such clients out with a data.partition of your own"
+            remedy += ", or use group norm (model.norm = 'group' for the ResNets)"
+        elif not with_lone(drop_last=True):
+            remedy = f"set drop_last = true, or {remedy}"
+        raise ScenarioError(f"{where}: {who} has {has} batch norm cannot normalise ({error}); {remedy}") from None
 
 
 def check_requirements(
