@@ -70,7 +70,7 @@ class Scorer:
         classes = self._statistics.pool_classes if self._statistics and part.set == "test" else None
         hits = None if classes is None else np.zeros((2, classes), np.int64)
         for batch in batches:
-            with torch.inference_mode():
+            with torch.no_grad():  # networks may differentiate in forward, or keep tensors for training
                 if part.set == BANK:
                     self._add_states(states, batch, None)
                     continue

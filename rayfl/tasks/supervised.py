@@ -88,8 +88,7 @@ def _on_device(weights: tuple[float, ...], device: torch.device) -> torch.Tensor
     """The weights on a device; copied once, since copying to a GPU in every step would wait for it."""
     import torch
 
-    with torch.inference_mode(False):  # training reuses the tensor even if evaluation created it
-        return torch.tensor(weights, device=device)
+    return torch.tensor(weights, device=device)
 
 
 class Multilabel(Task):

@@ -707,6 +707,49 @@ def test_a_network_with_an_infinite_mask_trains_as_in_pytorch_and_keeps_it(tmp_p
     assert torch.equal(found["mask"], torch.full((6, 6), -torch.inf).triu(1))
 
 
+class Lengthening(nn.Module):
+    """Keeps factors for as many samples as the largest batch so far has, which is one of an evaluation."""
+
+    factors = torch.zeros(0, 1)
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(9, 4), nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if len(self.factors) < len(x):
+            self.factors = torch.full((len(x), 1), 1.5)
+        logits: torch.Tensor = self.head(self.embedding(x).mean(1) * self.factors[: len(x)])
+        return logits
+
+
+class Potential(Lengthening):
+    """Returns forces: the negative gradient of an energy at the places that it embeds."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            places = self.embedding(x)
+            energy = self.head(places.mean(1)).logsumexp(1).sum()
+            (slope,) = torch.autograd.grad(energy, places, create_graph=self.training)
+        return -slope[:, :, :CLASSES].sum(1)
+
+
+@pytest.mark.parametrize("kind", [Lengthening, Potential])
+def test_evaluation_leaves_autograd_to_networks_as_no_grad_does(kind: type[nn.Module], tmp_path: Path) -> None:
+    local = {"epochs": STEPS, "batch_size": "full", "lr": LR}
+    phases = [{"name": "p", "rounds": 2, "cohort": 1.0, "local": local}]
+    result = trained(f"{__name__}:{kind.__name__}", "owned_rows", tmp_path, phases=phases)
+    (x, y, _), test = owned_rows().values()
+    module = first_built(kind)
+    for _ in range(2):
+        module.load_state_dict(plainly_trained(module, torch.from_numpy(x), torch.from_numpy(y)))
+    assert_close(result.state_dict, module.state_dict())
+    test_x, test_y = map(torch.from_numpy, test)
+    with torch.no_grad():
+        loss = functional.cross_entropy(module.eval()(test_x), test_y)
+    assert result.metrics.to_pylist()[-1]["test_loss"] == pytest.approx(float(loss), rel=1e-5)
+
+
 class RunningMaximum(Plain):
     largest: torch.Tensor
 

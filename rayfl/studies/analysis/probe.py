@@ -130,7 +130,7 @@ def _features(run: OpenedRun, round: int, data: OpenedRun, samples: int | None, 
     model = _model(run, run.folder.phase_of_model(round))
     model.load(as_tensor(run.vector(round)))
     model.module.eval()
-    with torch.inference_mode():
+    with torch.no_grad():
         batches = [
             (features_and_outputs(model.module, x)[0].cpu().numpy(), y.cpu().numpy())
             for x, y in source.plain_batches(np.arange(number), AT_ONCE, "test")

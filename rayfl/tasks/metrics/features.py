@@ -106,8 +106,8 @@ class LinearProbe(BankMetric):
         asked, truth = (torch.from_numpy(state[name]) for name in ("features", "labels"))
         deviation, mean = torch.std_mean(x.double(), dim=0, correction=0)
         deviation[deviation == 0] = 1
-        with torch.inference_mode(False), torch.enable_grad():
-            layer = self._fitted((x - mean) / deviation, y.clone().long(), 1 + int(max(y.max(), truth.max())))
+        with torch.enable_grad():
+            layer = self._fitted((x - mean) / deviation, y.long(), 1 + int(max(y.max(), truth.max())))
         right = layer((asked - mean) / deviation).argmax(dim=1) == truth
         return float(right.double().mean())
 
