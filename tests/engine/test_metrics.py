@@ -187,6 +187,77 @@ class Total(torchmetrics.SumMetric):
         super().update(preds)
 
 
+class Uncounted(torchmetrics.Metric):
+    """Counts in plain attributes."""
+
+    hits = samples = 0
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.hits += int((preds.argmax(1) == target).sum())
+        self.samples += len(target)
+
+    def compute(self) -> torch.Tensor:
+        return torch.tensor(self.hits / self.samples)
+
+
+class Restarted(Uncounted):
+    def reset(self) -> None:
+        super().reset()
+        self.hits = self.samples = 0
+
+
+class SoFar(Counted):
+    """Adds up on itself."""
+
+    samples = 0
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        self.samples += len(targets)
+        return super().state(outputs, targets)
+
+
+class Prepared(Counted):
+    """Keeps what no batch changes."""
+
+    bins: torch.Tensor | None = None
+
+    def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
+        self.bins = torch.linspace(0, 1, 5)
+        return super().state(outputs, targets)
+
+
+class Wrapped(torchmetrics.Metric):
+    """Hands batches to another metric, whose state is not its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torchmetrics.SumMetric()
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.inner.update(preds)
+
+    def compute(self) -> Any:
+        return self.inner.compute()
+
+
+KEPT = [("Uncounted", "samples"), ("Restarted", "samples"), ("SoFar", "samples"), ("Wrapped", "inner._update_count")]
+
+
+@pytest.mark.parametrize(("kind", "name"), KEPT)
+def test_a_metric_that_keeps_something_of_a_batch_outside_its_state_is_refused_by_name(kind: str, name: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", f"{HERE}:{kind}"]})
+    assert str(caught.value) == (
+        f"evaluation.metrics: metric '{kind}' keeps a batch's '{name}' outside its state, which alone is merged; "
+        "declare it with add_state (torchmetrics), or return it from state (rayfl.tasks.Metric)"
+    )
+
+
+def test_a_metric_may_keep_what_no_batch_changes() -> None:
+    job = prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", f"{HERE}:Prepared"]})
+    assert job.headline.metric == "accuracy"
+
+
 shortest = lambda outputs, targets: 0.0  # noqa: E731
 
 

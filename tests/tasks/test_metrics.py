@@ -136,6 +136,27 @@ class Ratio(Metric):
         return self.ratio
 
 
+class PerBatch(Metric):
+    """The mean of the batches' means."""
+
+    total: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("total", torch.tensor(0.0), dist_reduce_fx="sum")
+
+    def update(self, preds: torch.Tensor, target: torch.Tensor) -> None:
+        self.total += preds.mean()
+
+    def compute(self) -> Any:
+        return self.total / self._update_count
+
+
+def test_a_metric_of_torchmetrics_may_divide_by_its_number_of_updates() -> None:
+    found = value_of(f"{__name__}:PerBatch", Regression(), VALUES, TARGETS, [10, 40])
+    assert found == pytest.approx(np.mean([VALUES[:10].mean(), VALUES[10:40].mean(), VALUES[40:].mean()]))
+
+
 def alone(outputs: torch.Tensor) -> float:
     return 0.0
 

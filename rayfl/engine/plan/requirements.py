@@ -26,9 +26,11 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.sample_weights import sample_weights
 from rayfl.local.steps import batches_of_steps, largest, smallest
 from rayfl.local.training_plan import plan_training, select
+from rayfl.models.attributes import changed
 from rayfl.models.feature_layer import features_and_outputs, head_of, undeclared
 from rayfl.tasks.metrics.construction import build_metrics
 from rayfl.tasks.metrics.features import BankMetric
+from rayfl.tasks.metrics.metric import Metric
 from rayfl.tasks.task import Task
 from rayfl.wording import report_as_theirs
 
@@ -182,8 +184,8 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         seed: The data's seed.
 
     Raises:
-        ScenarioError: A metric does not fit the task, or needs features that the network does not declare or a bank
-            that does not exist; or the metric or the task raised.
+        ScenarioError: A metric does not fit the task, keeps something outside its state, or needs features that the
+            network does not declare or a bank that does not exist; or the metric or the task raised.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
@@ -195,11 +197,29 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         _check_bank(workload, f"{where}: '{compared[0]}'")
     network.eval()
     try:
-        Scorer(task, metrics).score(evaluation_batches(source, network, task, part, 2, seed), part)
+        (batch,) = evaluation_batches(source, network, task, part, 2, seed)
+        Scorer(task, metrics).score([batch], part)
+        with torch.no_grad():
+            outputs = task.evaluated(batch)
+            for label, metric in metrics.items():
+                _check_state(label, metric, batch.features if metric.reads_features else outputs, batch.y)
     except RayflError as error:
         raise ScenarioError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # a user's task may raise anything
         raise ScenarioError(report_as_theirs(error, f"task '{task.name}' on two test samples")) from None
+
+
+def _check_state(label: str, metric: Metric, shown: torch.Tensor, y: torch.Tensor) -> None:
+    """Compares what a metric keeps outside its state after a batch and after a longer one."""
+    kept = []
+    for rows in ([0, -1], [0, -1, -1]):
+        metric.state(shown[rows], y[rows])
+        kept.append(metric.undeclared())
+    for _, name in changed(*kept):
+        raise ScenarioError(
+            f"metric '{label}' keeps a batch's '{name}' outside its state, which alone is merged; declare it with "
+            "add_state (torchmetrics), or return it from state (rayfl.tasks.Metric)"
+        )
 
 
 def check_bank_is_read(workloads: Sequence[Workload]) -> None:

@@ -12,6 +12,7 @@ import torchmetrics
 from torchmetrics.utilities import dim_zero_cat, dim_zero_max, dim_zero_min, dim_zero_sum
 
 from rayfl.errors import RayflError, ScenarioError
+from rayfl.models.attributes import Values, values_of
 from rayfl.tasks.metrics.metric import Metric, State
 
 _MERGED: dict[Any, Callable[[list[np.ndarray]], np.ndarray]] = {
@@ -21,6 +22,9 @@ _MERGED: dict[Any, Callable[[list[np.ndarray]], np.ndarray]] = {
     dim_zero_cat: np.concatenate,
 }
 """torchmetrics' own reductions on arrays; others cannot be computed exactly from parts."""
+
+_UPDATES = "_update_count"
+"""torchmetrics' own count of updates, by which a metric may divide."""
 
 Defined = Callable[[State], np.ndarray]
 """Which of the values of a metric its labels define: bool [values], from its state."""
@@ -63,13 +67,18 @@ class TorchMetric(Metric):
         if predictions.ndim == targets.ndim + 1 and predictions.shape[-1] == 1:  # a column for a vector of targets
             predictions = predictions.squeeze(-1)
         self._metric.update(predictions, targets)
-        return {name: _array(getattr(self._metric, name)) for name in self._metric._reductions}
+        state = {name: _array(getattr(self._metric, name)) for name in self._metric._reductions}
+        return state | {_UPDATES: np.array(self._metric._update_count)}
 
     def merged(self, states: Sequence[State]) -> State:
         return {
             name: _MERGED[reduction]([state[name] for state in states])
-            for name, reduction in self._metric._reductions.items()
+            for name, reduction in {**self._metric._reductions, _UPDATES: dim_zero_sum}.items()
         }
+
+    def undeclared(self) -> Values:
+        values = values_of((), metric=self._metric)
+        return {place: value for place, value in values.items() if place[0][1] not in self._metric._reductions}
 
     def value(self, state: State) -> float | None:
         if self._defined is None:
@@ -83,7 +92,7 @@ class TorchMetric(Metric):
         for name, default in self._metric._defaults.items():
             value = torch.from_numpy(np.array(state[name]))
             setattr(self._metric, name, [value] if isinstance(default, list) else value)
-        self._metric._update_count = 1
+        self._metric._update_count = int(state[_UPDATES])
         with warnings.catch_warnings():  # it would warn of every client that lacks a class, in every evaluation
             warnings.simplefilter("ignore")
             return self._metric.compute()

@@ -9,6 +9,8 @@ from typing import TypeVar
 import numpy as np
 import torch
 
+from rayfl.models.attributes import Values, values_of
+
 State = Mapping[str, np.ndarray]
 """The statistics that a metric keeps of some test samples."""
 
@@ -88,6 +90,10 @@ class Metric(ABC):
         They are reported for sets of samples, as columns `<set>_<label>/<name>`, and not for single clients.
         """
         return {}
+
+    def undeclared(self) -> Values:
+        """Returns what its attributes hold outside the state, which must not depend on batches."""
+        return values_of((), metric=self)
 
     def remark(self, value: float) -> str:
         """Returns a remark on a value over all test samples for the reader; empty for most metrics."""
