@@ -605,6 +605,66 @@ def test_a_loss_that_raises_is_reported_as_the_tasks() -> None:
         job(task=f"{__name__}:NoLoss")
 
 
+class Weighted(Classification):
+    """Class weights as PyTorch has them: the mean divides by their sum. The first two test samples weigh 1."""
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        return functional.cross_entropy(outputs, targets, torch.tensor([1.0, 1.0, 5.0]), reduction=reduction)
+
+
+class WeightedTotal(Weighted):
+    def total(self, targets: torch.Tensor) -> torch.Tensor:
+        return torch.tensor([1.0, 1.0, 5.0])[targets].sum()
+
+
+class AlwaysMean(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        return functional.cross_entropy(outputs, targets)
+
+
+class NeverEach(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        return functional.cross_entropy(outputs, targets, reduction="sum" if reduction == "sum" else "mean")
+
+
+class NotPerSample(NeverEach):
+    per_sample: ClassVar[bool] = False
+
+
+class Noisy(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        return super().loss(outputs + torch.randn_like(outputs), targets, reduction)
+
+
+class Column(Classification):
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Any = "mean") -> torch.Tensor:
+        return super().loss(outputs, targets, reduction).reshape(1)
+
+
+class Each(Classification):
+    def objective(self, batch: TrainingBatch) -> torch.Tensor:
+        return self.loss(batch.outputs, batch.y, "none")
+
+
+WRONG_LOSSES = [  # the five tried labels, 0, 1 and every class, weigh 1 + 1 + 1 + 1 + 5 = 9
+    (Weighted, "loss for 'mean' divides the sum of 5 samples by 9, and total is 5; override total, or correct 'sum'"),
+    (AlwaysMean, "loss ignores reduction; return the sum over samples for 'sum'"),
+    (NeverEach, "for 'none' loss must return one value per sample, with the sum of 'sum'; or set per_sample = False"),
+    (Column, "the loss of a batch is a tensor of shape [1]; it must be a scalar tensor"),
+    (Each, "the loss of a batch is a tensor of shape [2]; it must be a scalar tensor"),
+]
+
+
+@pytest.mark.parametrize(("task", "wrong"), WRONG_LOSSES, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_loss_that_would_be_scored_wrongly_is_refused(task: type[Classification], wrong: str) -> None:
+    assert refusal(task=f"{__name__}:{task.__name__}") == f"task '{__name__}:{task.__name__}': {wrong}"
+
+
+@pytest.mark.parametrize("task", [WeightedTotal, NotPerSample, Noisy])
+def test_a_loss_whose_reductions_agree_is_accepted(task: type[Classification]) -> None:
+    assert job(task=f"{__name__}:{task.__name__}").workloads[0].num_outputs == CLASSES
+
+
 class Shifting(Plain):
     """Moves a buffer in evaluation mode."""
 
@@ -730,7 +790,7 @@ class Potential(Lengthening):
         with torch.enable_grad():
             places = self.embedding(x)
             energy = self.head(places.mean(1)).logsumexp(1).sum()
-            (slope,) = torch.autograd.grad(energy, places, create_graph=self.training)
+            slope: torch.Tensor = torch.autograd.grad(energy, places, create_graph=self.training)[0]
         return -slope[:, :, :CLASSES].sum(1)
 
 

@@ -1,7 +1,8 @@
-"""What a network returns for a tried batch: its shape, with the remedy for another one; and whether it comes again."""
+"""What a network and its loss return for a tried batch, with remedies for the rest; and whether it comes again."""
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,9 +19,13 @@ from rayfl.data.store import ShardStore
 from rayfl.data.tensors import Input
 from rayfl.engine.initial_model import TORCH_GLOBALS
 from rayfl.errors import ScenarioError
+from rayfl.local.requests import Reduction
 from rayfl.models import models
 from rayfl.models.attributes import Attribute, Values
 from rayfl.tasks.task import Task
+
+CLASSES = 100
+"""Classes whose losses are tried."""
 
 
 def check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:
@@ -48,6 +53,60 @@ def check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, w
 
 def _fits(shape: Sequence[int], allowed: Sequence[int]) -> bool:
     return len(shape) == len(allowed) and all(there in (-1, here) for here, there in zip(shape, allowed, strict=True))
+
+
+def check_scalar(loss: Any, task: Task) -> None:
+    """Checks what a task's loss or objective returned in a step of training.
+
+    Raises:
+        ScenarioError: It is no scalar tensor.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.ndim:
+        what = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, torch.Tensor) else f"a {type(loss).__name__}"
+        raise ScenarioError(f"task '{task.name}': the loss of a batch is {what}; it must be a scalar tensor")
+
+
+def wrong_reduction(task: Task, outputs: torch.Tensor, y: torch.Tensor, num_classes: int | None) -> str:
+    """Compares a loss by every reduction: training minimises the mean, and evaluation divides the sum by `total`.
+
+    Args:
+        task: The task.
+        outputs: Outputs of a batch.
+        y: Its labels. Other classes are tried too, since two samples may have the same weight.
+        num_classes: Number of classes; None if the labels are not classes.
+
+    Returns:
+        What is wrong and the remedy; empty if they agree.
+    """
+    if num_classes and y.ndim == 1:
+        y = torch.cat([y, torch.arange(min(num_classes, CLASSES), dtype=y.dtype)])
+        outputs = outputs[torch.arange(len(y)) % len(outputs)]
+
+    def loss(reduction: Reduction) -> torch.Tensor:
+        with generators_restored():
+            return task.loss(outputs, y, reduction)
+
+    mean, summed, divisor = float(loss("mean")), float(loss("sum")), float(task.divisor(y))
+    if math.isnan(mean):
+        return ""
+    if not _same(summed, mean * divisor):
+        if _same(summed, mean):
+            return "loss ignores reduction; return the sum over samples for 'sum'"
+        divides = f"loss for 'mean' divides the sum of {len(y)} samples by {summed / (mean or math.nan):.4g}"
+        return f"{divides}, and total is {divisor:.4g}; override total, or correct 'sum'"
+    if not task.per_sample or type(task).objective is not Task.objective:
+        return ""
+    try:
+        losses = loss("none")
+    except Exception:  # reported where the losses of samples are needed
+        return ""
+    if losses.shape == y.shape[:1] and _same(float(losses.sum()), summed):
+        return ""
+    return "for 'none' loss must return one value per sample, with the sum of 'sum'; or set per_sample = False"
+
+
+def _same(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-6)
 
 
 def shapes_of(x: Input) -> str:

@@ -21,6 +21,7 @@ from rayfl.engine.plan.network_outputs import (
     TaskError,
     TriedBatch,
     check_outputs,
+    check_scalar,
     generators_restored,
     how_to_set_width,
     keeps_state,
@@ -302,6 +303,8 @@ class _Trial:
             client = self._client()
             with task_errors():
                 loss = task.objective(TrainingBatch(module, client, views, y, lambda _: [], self._reads_features))
+            check_scalar(loss, task)
+            with task_errors():
                 torch.autograd.backward(loss)
                 with torch.no_grad():
                     task.after_step(module, client)
@@ -313,6 +316,7 @@ class _Trial:
             return [one for one in [outputs] if isinstance(one, torch.Tensor)]
         with task_errors():
             loss = task.loss(outputs, y)
+        check_scalar(loss, task)
         try:
             torch.autograd.backward(loss)
         except Exception as error:

@@ -17,6 +17,7 @@ from rayfl.data.checks import are_class_labels
 from rayfl.data.held_out import pool_number
 from rayfl.data.store import ShardStore
 from rayfl.engine.plan.cohort import cohort_sizes, drawn_size
+from rayfl.engine.plan.network_outputs import wrong_reduction
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.slices import Slice
 from rayfl.engine.plan.workload import Workload
@@ -175,7 +176,7 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
 
 
 def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int) -> None:
-    """Tries the metrics on two test samples, which also serve as the bank.
+    """Tries the metrics and the loss on two test samples, which also serve as the bank.
 
     Args:
         workload: The workload.
@@ -185,7 +186,8 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
 
     Raises:
         ScenarioError: A metric does not fit the task, keeps something outside its state, or needs features that the
-            network does not declare or a bank that does not exist; or the metric or the task raised.
+            network does not declare or a bank that does not exist; the losses by different reductions disagree; or the
+            metric or the task raised.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
@@ -203,10 +205,14 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
             outputs = task.evaluated(batch)
             for label, metric in metrics.items():
                 _check_state(label, metric, batch.features if metric.reads_features else outputs, batch.y)
+            classes = workload.store.num_classes
+            wrong = wrong_reduction(task, outputs, batch.y, classes) if task.has_loss else ""
     except RayflError as error:
         raise ScenarioError(f"{where}: {error}") from None
     except (Exception, SystemExit) as error:  # a user's task may raise anything
         raise ScenarioError(report_as_theirs(error, f"task '{task.name}' on two test samples")) from None
+    if wrong:
+        raise ScenarioError(f"task '{task.name}': {wrong}")
 
 
 def _check_state(label: str, metric: Metric, shown: torch.Tensor, y: torch.Tensor) -> None:
