@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 import torchmetrics.functional as tm
 from torchmetrics import MeanMetric, Metric
 from torchmetrics.functional.text import perplexity
 
+import rayfl.tasks
 from rayfl.config.section import Named
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.tasks.metrics.construction import build_metrics
+from rayfl.tasks.metrics.metric import State
 from rayfl.tasks.supervised import Classification, Multilabel, NextSymbol, Regression, Segmentation
 from rayfl.tasks.task import Task
 
@@ -161,7 +164,29 @@ def alone(outputs: torch.Tensor) -> float:
     return 0.0
 
 
+def true_first(y_true: torch.Tensor, y_pred: torch.Tensor) -> float:
+    return 0.0
+
+
+def labels_first(labels: torch.Tensor, of_model: torch.Tensor) -> float:
+    return 0.0
+
+
+class TargetsFirst(rayfl.tasks.Metric):
+    def state(self, targets: torch.Tensor, outputs: torch.Tensor) -> State:  # type: ignore[override]
+        return {}
+
+    def value(self, state: State) -> float:
+        return 0.0
+
+
+class UpdatedWithTargets(torchmetrics.SumMetric):
+    def update(self, target: torch.Tensor, preds: torch.Tensor) -> None:  # type: ignore[override]
+        super().update(preds)
+
+
 NOT_CALLABLE = 3
+SWAPPED = r", but rayfl calls it with \(outputs, targets\); name them in this order$"
 
 
 @pytest.mark.parametrize(
@@ -174,6 +199,10 @@ NOT_CALLABLE = 3
         (chosen("accuracy", higher_is_better="yes"), "higher_is_better: must be true or false"),
         (chosen(f"{__name__}:Ratio"), "state 'ratio' of Ratio cannot be merged exactly"),
         (chosen(f"{__name__}:alone"), r"is a function of \['outputs'\]; it must take"),
+        (chosen(f"{__name__}:true_first"), rf"metrics.0: metric '.*:true_first' takes \(y_true, y_pred\){SWAPPED}"),
+        (chosen(f"{__name__}:labels_first"), rf"takes \(labels, of_model\){SWAPPED}"),
+        (chosen(f"{__name__}:TargetsFirst"), rf"TargetsFirst': state takes \(targets, outputs\){SWAPPED}"),
+        (chosen(f"{__name__}:UpdatedWithTargets"), rf"Targets': update takes \(target, preds\){SWAPPED}"),
         (chosen(f"{__name__}:NOT_CALLABLE"), "is an object of type int, not a metric"),
         (chosen("torch.nn:Identity"), "neither a function .* nor a class derived from torchmetrics.Metric"),
     ],

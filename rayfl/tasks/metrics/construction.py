@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rayfl.config.component import Choice
@@ -56,15 +56,10 @@ class _Metrics(Choice):
     def given_to(self, target: Any, chosen: Named, where: str) -> Sequence[str]:
         if not _is_function(target, chosen.name):
             return self.given
-        positional = [
-            parameter.name
-            for parameter in inspect.signature(target).parameters.values()
-            if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        ]
+        what = f"{where}: metric '{chosen.name}'"
+        positional = _in_order(target, what)
         if len(positional) < 2:
-            raise ScenarioError(
-                f"{where}: metric '{chosen.name}' is a function of {positional}; it must take (outputs, targets)"
-            )
+            raise ScenarioError(f"{what} is a function of {positional}; it must take (outputs, targets)")
         return positional[:2]
 
     def set_apart(self, target: Any, chosen: Named, where: str) -> dict[str, Any]:
@@ -91,12 +86,31 @@ _FROM_TASK = {
 _NUM_OUTPUTS = ("num_outputs", "num_classes", "num_labels")
 """The names of one more, the width of the network's output."""
 
+_LIKE_TARGETS = {"y_true", "target", "targets", "label", "labels", "y"}
+_LIKE_OUTPUTS = {"y_pred", "y_score", "pred", "preds", "prediction", "predictions", "output", "outputs", "logits"}
+"""Names of parameters whose order is not rayfl's if they are the first, or the second."""
+
 METRICS = _Metrics(metrics, given=(*_FROM_TASK, *_NUM_OUTPUTS), otherwise="is an object of type {}, not a metric")
 
 
 def _is_function(target: Any, name: str) -> bool:
     """Whether it is a user's metric function, not a class or a built-in metric."""
     return not isinstance(target, type) and name not in metrics
+
+
+def _in_order(function: Callable[..., Any], what: str) -> list[str]:
+    """The names of its positional parameters, which must not be (y_true, y_pred) as in scikit-learn."""
+    positional = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    if len(positional) > 1 and (positional[0] in _LIKE_TARGETS or positional[1] in _LIKE_OUTPUTS):
+        given = ", ".join(positional[:2])
+        raise ScenarioError(
+            f"{what} takes ({given}), but rayfl calls it with (outputs, targets); name them in this order"
+        )
+    return positional
 
 
 def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
@@ -111,6 +125,7 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
     except ScenarioError as error:
         raise ScenarioError(f"{what} with task '{task.name}': {error}") from None
     if isinstance(made, Metric):
+        _in_order(made.state, f"{what}: state")
         return made
     torchmetrics = sys.modules.get("torchmetrics")
     if torchmetrics is None or not isinstance(made, torchmetrics.Metric):
@@ -118,6 +133,7 @@ def _built(chosen: Named, task: Task, num_outputs: int, where: str) -> Metric:
             f"{what} is neither a function (outputs, targets) nor a class derived from torchmetrics.Metric or "
             "rayfl.tasks.Metric"
         )
+    _in_order(made.update, f"{what}: update")
     from rayfl.tasks.metrics.adapted import TorchMetric  # torchmetrics takes a second to load, and most runs need none
 
     try:
