@@ -116,6 +116,10 @@ def load_scenario(
         >>> scenario.seed, scenario.phases[0].rounds
         (1, 10)
     """
+    if not isinstance(quick, bool):
+        raise ScenarioError(f"quick: must be True or False (got {quick!r})")
+    if not isinstance(scenario, str | Path | Mapping | Scenario):
+        raise ScenarioError(f"scenario: must be a name, path, table or Scenario (got a {type(scenario).__name__})")
     if isinstance(scenario, Scenario):
         tables, origin = absolute(scenario.model_dump(mode="json", exclude_none=True)), scenario.name
     elif isinstance(scenario, Mapping):
@@ -156,12 +160,20 @@ def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
     """Returns overrides as pairs of key path and value, in order.
 
     Raises:
-        ScenarioError: A text is not `key.path=value`, or its value cannot be read.
+        ScenarioError: A text is not `key.path=value`, its value cannot be read, or something else is no override.
     """
-    if isinstance(overrides, str):
+    if isinstance(overrides, str) or not isinstance(overrides, Iterable):
         overrides = [overrides]
-    pairs = overrides.items() if isinstance(overrides, Mapping) else overrides
-    return [parse_override(pair) if isinstance(pair, str) else pair for pair in pairs]
+    return [_pair(one) for one in (overrides.items() if isinstance(overrides, Mapping) else overrides)]
+
+
+def _pair(override: Any) -> tuple[str, Any]:
+    match override:
+        case str():
+            return parse_override(override)
+        case (str(key), value):
+            return key, value
+    raise ScenarioError(f"overrides: {override!r} is not one; give {{'phases.0.rounds': 10}} or 'phases.0.rounds=10'")
 
 
 def read_scenario(path: Path) -> dict[str, Any]:
@@ -231,5 +243,5 @@ def _over_base(tables: dict[str, Any], where: str, folder: Path | None, chain: t
 def _plain(value: Any) -> Any:
     """Copies a value into the types that tomllib returns, so that overrides can change it."""
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {str(key): _plain(inner) for key, inner in value.items()}
     return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

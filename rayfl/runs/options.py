@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rayfl.errors import ScenarioError
 from rayfl.remote_folder import RemoteFolder, local, located
@@ -21,6 +21,8 @@ OUT = "runs"
 
 MOST_MINUTES = 10_000_000
 """19 years; the timer of a process has a limit."""
+
+_FLAGS = {"curves": (True, False), "centralise": (True, False, "keep_momentum")}
 
 DATA = "but rayfl reads it from the disk of this machine: use a folder"
 
@@ -54,10 +56,15 @@ class RunOptions:
             raise ScenarioError("address: has no effect without Ray (backend 'inline'); leave it out")
         if self.resume and self.folder:
             raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
-        if self.more and (not self.resume or self.more < 0):
+        more: Any = self.more
+        minutes: Any = self.minutes
+        if more and (not self.resume or not isinstance(more, int) or more < 0):
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        if self.minutes is not None and not 0 < self.minutes <= MOST_MINUTES:
-            raise ScenarioError(f"minutes: must be above 0 and at most {MOST_MINUTES:,} (got {self.minutes:g})")
+        if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes <= MOST_MINUTES):
+            raise ScenarioError(f"minutes: must be a number above 0 and at most {MOST_MINUTES:,} (got {minutes!r})")
+        for name, allowed in _FLAGS.items():
+            if (value := getattr(self, name)) not in allowed:
+                raise ScenarioError(f"{name}: must be {' or '.join(map(str, allowed))} (got {value!r})")
 
     @property
     def run_folder(self) -> str | Path | None:

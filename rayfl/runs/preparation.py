@@ -27,6 +27,7 @@ from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.fixed_part import Trainings
 from rayfl.engine.plan.headline import metrics_key
 from rayfl.engine.plan.message_sizes import MessageSizes, planned_messages
+from rayfl.engine.plan.network_outputs import num_outputs_of
 from rayfl.engine.plan.network_trial import build_checked
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
@@ -252,7 +253,7 @@ def _workload(scenario: Scenario, phase: Phase, store: ShardStore, trainings: Tr
         store = replace(store, views=())
         try_batches(store)
     try:
-        num_outputs = task.num_outputs(store.known_labels, store.num_classes)
+        num_outputs = num_outputs_of(task, store)
     except DataError as error:
         raise DataError(str(error) if phase.task is None else f"{task_key(phase)}: {error}") from None
     build = partial(build_task, scenario, phase)

@@ -14,7 +14,7 @@ import numpy as np
 from rayfl.config.component import Component
 from rayfl.config.section import Named
 from rayfl.data.checks import how_to_number
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.local.requests import nonzero
 
 if TYPE_CHECKING:
@@ -168,7 +168,13 @@ class Task(Component, ABC):
         return None
 
     def metrics(self) -> tuple[Named, ...]:
-        """Returns the default metrics as a scenario would name them."""
+        """Returns the default metrics as a scenario would name them.
+
+        Raises:
+            ScenarioError: The class has no `default_metrics`.
+        """
+        if not hasattr(self, "default_metrics"):
+            raise ScenarioError(f"task '{self.name}' has no default_metrics; set them, or evaluation.metrics")
         return tuple(map(Named.model_validate, self.default_metrics))
 
 

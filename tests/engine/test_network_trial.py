@@ -26,6 +26,7 @@ from rayfl.errors import ScenarioError
 from rayfl.local import TrainingBatch
 from rayfl.streams import torch_seed
 from rayfl.tasks.supervised import Classification
+from rayfl.tasks.task import Task
 from tests.engine.scenes import prepared, run_on_hosts
 
 CLASSES, INPUTS = 3, 4
@@ -665,6 +666,37 @@ def test_a_loss_whose_reductions_agree_is_accepted(task: type[Classification]) -
     assert job(task=f"{__name__}:{task.__name__}").workloads[0].num_outputs == CLASSES
 
 
+class NumPyWidth(Classification):
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> Any:
+        return labels.max() + 1
+
+
+class NoWidth(Classification):
+    def num_outputs(self, labels: np.ndarray, num_classes: int | None) -> Any:
+        return 3.0
+
+
+class NoMetrics(Task):
+    name: str = "no_metrics"
+    kind: ClassVar[Any] = "multiclass"
+    num_outputs = NumPyWidth.num_outputs
+    output_shapes = Classification.output_shapes
+    loss = NotPerSample.loss
+
+
+def test_a_task_may_count_its_outputs_in_numpy(tmp_path: Path) -> None:
+    result = trained(f"{__name__}:Plain", "owned_points", tmp_path, task=f"{__name__}:NumPyWidth")
+    environment = json.loads((result.directory / "environment.json").read_text())
+    assert environment["task"]["outputs"] == CLASSES
+    named = f"{__name__}:NoWidth"
+    assert refusal(task=named) == f"task '{named}': num_outputs must return an integer (got 3.0)"
+
+
+def test_a_task_without_metrics_asks_for_them() -> None:
+    named = f"{__name__}:NoMetrics"
+    assert refusal(task=named) == f"task '{named}' has no default_metrics; set them, or evaluation.metrics"
+
+
 class Shifting(Plain):
     """Moves a buffer in evaluation mode."""
 
@@ -691,6 +723,11 @@ OWNERS = np.arange(24) % 3
 def owned_pictures() -> dict[str, Any]:
     x, y, *test = pictures()
     return {"train": (x, y, OWNERS), "test": tuple(test)}
+
+
+def owned_points() -> dict[str, Any]:
+    x, y, *test = points()
+    return {"train": (x[:24], y[:24], OWNERS), "test": tuple(test)}
 
 
 def owned_rows() -> dict[str, Any]:

@@ -164,6 +164,33 @@ def test_arguments_without_an_effect_are_refused_by_name(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+TABLES: dict[str, Any] = {"data": VECTORS, "model": "tests.user_code:Linear", "phases": [PHASE], "quick": {"seed": 9}}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "arguments", "message"),
+    [
+        ([TABLES], {}, "scenario: must be a name, path, table or Scenario (got a list)"),
+        (dict([*TABLES.items(), (1, 2)]), {}, "scenario 'scenario':\n1: unknown key; known: "),
+        (TABLES, {"overrides": 3}, "overrides: 3 is not one; give {'phases.0.rounds': 10} or 'phases.0.rounds=10'"),
+        (TABLES, {"overrides": [None]}, "overrides: None is not one; give {'phases.0.rounds': 10} or "),
+        (TABLES, {"overrides": {1: 2}}, "overrides: (1, 2) is not one; give {'phases.0.rounds': 10} or "),
+        (TABLES, {"quick": "no"}, "quick: must be True or False (got 'no')"),
+        (TABLES, {"curves": "no"}, "curves: must be True or False (got 'no')"),
+        (TABLES, {"centralise": "no"}, "centralise: must be True or False or keep_momentum (got 'no')"),
+        (TABLES, {"minutes": "5"}, "minutes: must be a number above 0 and at most 10,000,000 (got '5')"),
+        (None, {"resume": "run", "more": "1"}, "more: only works with resume, and must be a number of rounds above 0"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_by_name(
+    scenario: Any, arguments: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        rayfl.run(scenario, backend="inline", out=tmp_path / "runs", data_dir=tmp_path, quiet=True, **arguments)
+    assert str(caught.value).startswith(message)
+    assert not list(tmp_path.rglob("scenario.toml"))
+
+
 @pytest.mark.parametrize("key", ["numerics.tf32=true", "numerics.deterministic=false", "resources.device_cache_gb=2"])
 def test_options_of_cuda_are_rejected_on_the_cpu(key: str, tmp_path: Path) -> None:
     name = key.partition("=")[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,6 +27,20 @@ from rayfl.tasks.task import Task
 
 CLASSES = 100
 """Classes whose losses are tried."""
+
+
+def num_outputs_of(task: Task, store: ShardStore) -> int:
+    """The number of outputs that a task needs.
+
+    Raises:
+        DataError: The labels do not fit the task.
+        ScenarioError: It is no integer.
+    """
+    number = task.num_outputs(store.known_labels, store.num_classes)
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ScenarioError(f"task '{task.name}': num_outputs must return an integer (got {number!r})") from None
 
 
 def check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:

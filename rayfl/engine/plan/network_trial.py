@@ -25,6 +25,7 @@ from rayfl.engine.plan.network_outputs import (
     generators_restored,
     how_to_set_width,
     keeps_state,
+    num_outputs_of,
     resized_batches,
     same_results,
     shapes_of,
@@ -124,7 +125,7 @@ class _Trial:
         self._scenario, self._phase, self._store, self._task = scenario, phase, store, task = tried
         network = scenario.model_of(phase)
         self._as_images = "" if store.collate else how_to_make_images(store.train.x)
-        self._num_outputs = task.num_outputs(store.known_labels, store.num_classes)
+        self._num_outputs = num_outputs_of(task, store)
         try:
             built = build_network(scenario, network, store, self._num_outputs)
         except NoImagesError as error:
