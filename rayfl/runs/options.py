@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -58,9 +59,9 @@ class RunOptions:
             raise ScenarioError("folder: a resumed run continues in its own folder; leave this out")
         more: Any = self.more
         minutes: Any = self.minutes
-        if more and (not self.resume or not isinstance(more, int) or more < 0):
+        if more and (not self.resume or not isinstance(more, Integral) or more < 0):
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        if minutes is not None and not (isinstance(minutes, int | float) and 0 < minutes <= MOST_MINUTES):
+        if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes <= MOST_MINUTES):
             raise ScenarioError(f"minutes: must be a number above 0 and at most {MOST_MINUTES:,} (got {minutes!r})")
         for name, allowed in _FLAGS.items():
             if (value := getattr(self, name)) not in allowed:
