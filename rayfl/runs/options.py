@@ -61,7 +61,7 @@ class RunOptions:
         minutes: Any = self.minutes
         if more and (not self.resume or not isinstance(more, Integral) or more < 0):
             raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
-        if minutes is not None and not (isinstance(minutes, Real) and 0 < minutes <= MOST_MINUTES):
+        if minutes is not None and not (isinstance(minutes, Real) and 0 < float(minutes) <= MOST_MINUTES):
             raise ScenarioError(f"minutes: must be a number above 0 and at most {MOST_MINUTES:,} (got {minutes!r})")
         for name, allowed in _FLAGS.items():
             if (value := getattr(self, name)) not in allowed:

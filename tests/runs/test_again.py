@@ -10,7 +10,6 @@ import tomli_w
 
 from rayfl.cli.run import main
 from rayfl.config.loader import load_scenario
-from rayfl.config.scenario import Scenario
 from rayfl.errors import RayflError
 from rayfl.runs.again import resume_or_start
 from rayfl.runs.archive import RunArchive
@@ -87,7 +86,8 @@ def test_it_waits_for_the_lock_of_a_process_that_may_be_alive(tmp_path: Path, mo
     said: list[str] = []
     with run_lock(tmp_path):
         monkeypatch.setattr("time.sleep", lambda _: (tmp_path / LOCK).unlink())
-        options = resume_or_start(RunOptions(), tmp_path, said.append, Scenario)
+        load = partial(load_scenario, scenario_in(tmp_path))
+        options = resume_or_start(RunOptions(), tmp_path, said.append, load)
     assert said == [
         f"waits up to 120 s for the process that holds '{tmp_path}', unless it is still active",
         f"begins a run in '{tmp_path}'",

@@ -63,11 +63,12 @@ class SessionTable:
             return math.inf
         if self.until(client, at) is not None:
             return at
-        start = at if self.repeat_s is None else at % self.repeat_s
+        period = self.repeat_s or math.inf
+        start = at % period
         place = int(np.searchsorted(begins, start, side="right"))
         if place == len(begins) and self.repeat_s is None:
             return math.inf
-        again = at + (float(begins[place]) - start if place < len(begins) else self.repeat_s - start + float(begins[0]))
+        again = at + (float(begins[place]) - start if place < len(begins) else period - start + float(begins[0]))
         while self.until(client, again) is None:  # rounded down, to just before it
             again = math.nextafter(again, math.inf)
         return again
