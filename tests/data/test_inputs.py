@@ -224,7 +224,7 @@ def test_inconsistent_inputs_raise(make: Any, message: str) -> None:
     ("train", "test", "message"),
     [
         ({"a": TOKENS}, {"b": TOKENS}, r"train inputs are a \[8\] int64, test inputs b \[8\] int64"),
-        ({"a": TEXTS}, {"a": TOKENS}, r"train inputs are a \[any\] int64, test inputs a \[8\] int64"),
+        ({"a": TEXTS}, {"a": TOKENS[..., None]}, r"train inputs are a \[any\] int64, test inputs a \[any, 1\] int64"),
         ({"a": TOKENS * np.nan}, {"a": TOKENS * 1.0}, "train inputs 'a' hold values that are not finite"),
     ],
 )
