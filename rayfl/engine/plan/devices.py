@@ -69,8 +69,9 @@ class SessionTable:
         if place == len(begins) and self.repeat_s is None:
             return math.inf
         again = at + (float(begins[place]) - start if place < len(begins) else period - start + float(begins[0]))
-        while self.until(client, again) is None:  # rounded down, to just before it
-            again = math.nextafter(again, math.inf)
+        for _ in range(4):  # it may be rounded down, to just before the interval
+            if self.until(client, again) is None:
+                again = math.nextafter(again, math.inf)
         return again
 
 

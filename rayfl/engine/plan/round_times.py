@@ -98,8 +98,8 @@ def relay_round(clock: VirtualClock, index: RoundIndex, participants: Sequence[P
     """A relay's round: one hop after another.
 
     A client that is not available when its hop begins is skipped, which takes no time and no traffic; if no client is
-    available at the beginning, the round waits for the first. A client that
-    drops out is noticed when its answer is due; the model that it received then goes to the next client unchanged.
+    available at the beginning, the round waits for the first. A client that drops out is noticed when its answer is
+    due; the model that it received then goes to the next client unchanged.
 
     Args:
         clock: The run's clock, at the beginning of the round.
