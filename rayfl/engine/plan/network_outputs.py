@@ -108,7 +108,8 @@ def wrong_reduction(task: Task, outputs: torch.Tensor, y: torch.Tensor, num_clas
         if _same(summed, mean):
             return "loss ignores reduction; return the sum over samples for 'sum'"
         divides = f"loss for 'mean' divides the sum of {len(y)} samples by {summed / (mean or math.nan):.4g}"
-        return f"{divides}, and total is {divisor:.4g}; override total, or correct 'sum'"
+        remedy = "override total, correct 'sum', or move what is no sum over samples to objective"
+        return f"{divides}, and total is {divisor:.4g}; {remedy}"
     if not task.per_sample or type(task).objective is not Task.objective:
         return ""
     try:
