@@ -138,14 +138,14 @@ class Cell:
             ScenarioError: It has another one; lists the differences.
         """
         archive = RunArchive(self.folder)
+        differing = differences(archive.tables, tomllib.loads(self.scenario.to_toml()))
         try:
-            same = _digest(resolve(archive.scenario)) == self.digest
+            same = not differing or _digest(resolve(archive.scenario)) == self.digest
         except ScenarioError:
             same = False
         if not same:
             raise ScenarioError(
-                f"{self}: '{self.folder}' has a run of another scenario. Differences:\n"
-                f"{differences(archive.tables, tomllib.loads(self.scenario.to_toml()))}\n"
+                f"{self}: '{self.folder}' has a run of another scenario. Differences:\n{differing}\n"
                 "use the same overrides as before, choose another folder with --out, or remove that one to run it again"
             )
 
