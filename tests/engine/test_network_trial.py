@@ -647,12 +647,9 @@ class Each(Classification):
         return self.loss(batch.outputs, batch.y, "none")
 
 
+REMEDY = "override total, correct 'sum', or move what is no sum over samples to objective"
 WRONG_LOSSES = [  # the five tried labels, 0, 1 and every class, weigh 1 + 1 + 1 + 1 + 5 = 9
-    (
-        Weighted,
-        "loss for 'mean' divides the sum of 5 samples by 9, and total is 5; override total, correct 'sum', or move "
-        "what is no sum over samples to objective",
-    ),
+    (Weighted, f"loss for 'mean' divides the sum of 5 samples by 9, and total is 5; {REMEDY}"),
     (AlwaysMean, "loss ignores reduction; return the sum over samples for 'sum'"),
     (NeverEach, "for 'none' loss must return one value per sample, with the sum of 'sum'; or set per_sample = False"),
     (Column, "the loss of a batch is a tensor of shape [1]; it must be a scalar tensor"),
