@@ -35,6 +35,16 @@ def table_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
 
 
+def print_line(console: Console, *parts: str | Text | tuple[str, str], style: str = "") -> None:
+    """Prints parts of a line, each a text or a text with its style. Nothing is markup, and no line is broken."""
+    console.print(Text.assemble(*parts, style=style), soft_wrap=True)
+
+
+def print_warning(console: Console, text: str) -> None:
+    """Prints a warning as one line."""
+    print_line(console, f"warning: {text}", style="yellow")
+
+
 LABEL = 9
 """Characters of the labels with which lines at the start of a run or grid begin: `data     `."""
 
@@ -53,7 +63,7 @@ def print_wrapped(console: Console, text: str, style: str = "", indent: int = 0)
             lines[-1] = lines[-1].rstrip()
             lines.append(" " * indent)
         lines[-1] += piece
-    console.print(Text("\n".join(lines), style=style), soft_wrap=True)
+    print_line(console, "\n".join(lines), style=style)
 
 
 def log_console(path: Path) -> Console:

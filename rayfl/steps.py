@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
-from rayfl.console import redraws
+from rayfl.console import print_line, redraws
 from rayfl.wording import duration
 
 NOTICEABLE_S = 1.0
@@ -38,13 +38,13 @@ def step(console: Console, doing: str, what: str, clock: Clock = time.monotonic)
     with _shown(console, f"{doing} {what}", clock):
         yield
     if (took := clock() - began) >= NOTICEABLE_S:
-        console.print(Text(f"ready    {what} {duration(took)}", style="dim"), soft_wrap=True)
+        print_line(console, f"ready    {what} {duration(took)}", style="dim")
 
 
 def starting(console: Console, what: str) -> AbstractContextManager[None]:
     """The first step of a command, which is said at once, since what the block imports takes a while to load."""
     if not redraws(console):
-        console.print(Text(f"starting {what}"), soft_wrap=True)
+        print_line(console, f"starting {what}")
     return _shown(console, f"starting {what}", time.monotonic)
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_scenario, command_parser
 from rayfl.cli.prepared_data import prepare_main, verify_main
+from rayfl.console import print_line
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +91,7 @@ def _execute(options: argparse.Namespace) -> int:
         f"         {store.summary()}",
         *([f"note     {note}"] if note else []),
     ):
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        print_line(console, line)
     measured = {"training samples": facts.sizes, **{f"{name} samples": s for name, s in facts.held_out.items()}}
     if facts.classes is not None and facts.distances is not None:
         measured |= {"classes": facts.classes, "distance": facts.distances}
@@ -116,7 +117,7 @@ def _execute(options: argparse.Namespace) -> int:
     except OSError as error:
         raise ResourceError(f"--out: cannot write {picture} ({error.strerror or error})") from error
     for path in pictures:
-        console.print(f"picture  {path}", highlight=False, markup=False, soft_wrap=True)
+        print_line(console, f"picture  {path}")
     return 0
 
 

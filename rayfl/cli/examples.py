@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 import rayfl
 from rayfl.cli.exit_status import exit_status
+from rayfl.console import print_line
 from rayfl.errors import ResourceError
 
 NAME = "examples"
@@ -44,7 +44,7 @@ def _copied(folder: Path, console: Console) -> int:
         ) from None
     for file in sorted(folder.glob("*.py")):
         summary = file.read_text(encoding="utf-8").partition('"""')[2].partition("\n")[0].rstrip('"')
-        console.print(Text.assemble((f"{folder / file.name}", "bold"), f"  {summary}"), soft_wrap=True)
+        print_line(console, (f"{folder / file.name}", "bold"), f"  {summary}")
     return 0
 
 

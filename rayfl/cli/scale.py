@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import command_parser
+from rayfl.console import print_line
 from rayfl.errors import ScenarioError
 
 EXAMPLES = """\
@@ -89,7 +90,7 @@ def _execute(options: argparse.Namespace) -> int:
         found.append(point)
         ((unit, value, *cells),) = rows([point])
         words = [f"{name} {cell}" for name, cell in zip(COLUMNS[2:], cells, strict=True)]
-        console.print(f"{value} {unit}: {point.failure or ', '.join(words)}", soft_wrap=True)
+        print_line(console, f"{value} {unit}: {point.failure or ', '.join(words)}")
         save(found, options.out / "scale.json")
     measured = sum(point.cost is not None for point in found)
     left_out = sum(map(len, axes.values())) - len(found)
@@ -97,6 +98,6 @@ def _execute(options: argparse.Namespace) -> int:
     limit = machine_bytes()
     (options.out / "scale.md").write_text(as_markdown(found, options.command, limit), encoding="utf-8")
     for line in first_to_break(found, limit):
-        console.print(f"first to break: {line}", soft_wrap=True)
-    console.print(f"{options.out}: {measured} measurements, {left_out} left out by the budget", soft_wrap=True)
+        print_line(console, f"first to break: {line}")
+    print_line(console, f"{options.out}: {measured} measurements, {left_out} left out by the budget")
     return 0 if measured == len(found) else 1

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from rayfl.cli.exit_status import INTERRUPTED
 from rayfl.cli.options import run_options
-from rayfl.console import bar_on
+from rayfl.console import bar_on, print_line
 from rayfl.errors import RayflError
 from rayfl.runs.status import LOST, readable_status
 from rayfl.service.handle import Handle, attach, names_under_way
@@ -32,7 +32,7 @@ def submit_run(options: argparse.Namespace, console: Console) -> int:
     )
     if options.attach:
         return follow(handle, console)
-    console.print(Text.assemble("submitted ", (handle.name, "bold"), f", records: {handle.folder}"), soft_wrap=True)
+    print_line(console, "submitted ", (handle.name, "bold"), f", records: {handle.folder}")
     console.print(Text(f"follow it with `rayfl attach {handle.name}`; end it with `rayfl stop {handle.name}`"))
     return 0
 
@@ -63,7 +63,7 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
         table.add_row(*map(Text, _row(name, status)))
     console.print(table)
     for handle, _ in active:
-        console.print(Text(f"records of {handle.name}: {handle.folder}"), soft_wrap=True)
+        print_line(console, f"records of {handle.name}: {handle.folder}")
     return 0
 
 
@@ -89,7 +89,7 @@ def stop_run(options: argparse.Namespace, console: Console) -> int:
     """Ends a run after the current round."""
     handle = attach(options.run, options.address)
     handle.stop()
-    console.print(Text(f"{handle.name} will end after the current round; records: {handle.folder}"), soft_wrap=True)
+    print_line(console, f"{handle.name} will end after the current round; records: {handle.folder}")
     return 0
 
 
@@ -105,15 +105,13 @@ def follow(handle: Handle, console: Console) -> int:
         with bar or nullcontext():
             _print_to_the_end(handle, console, bar)
     except KeyboardInterrupt:
-        console.print(
-            Text(f"detached: {handle.name} keeps running; end it with `rayfl stop {handle.name}`"), soft_wrap=True
-        )
+        print_line(console, f"detached: {handle.name} keeps running; end it with `rayfl stop {handle.name}`")
         return 0
     ended = handle.status()  # from the run's process, which stays for a moment, or from its folder
     if ended["status"] == "finished":
         return 0
     resumed = "" if ended["status"] != LOST else f"; continue with `{handle.resuming}`"
-    console.print(Text(f"{handle.name} {ended['status']}: {ended['reason']}{resumed}", style="red"), soft_wrap=True)
+    print_line(console, f"{handle.name} {ended['status']}: {ended['reason']}{resumed}", style="red")
     return INTERRUPTED if ended["status"] == "interrupted" else 1
 
 
@@ -123,7 +121,7 @@ def _print_to_the_end(handle: Handle, console: Console, bar: Progress | None) ->
         over, wait_s = handle.over(wait_s), ASKS_EVERY_S  # asked before the last output is read
         text, place = handle.printed(place)
         if text:
-            console.print(Text.from_ansi(text.rstrip("\n")), soft_wrap=True)
+            print_line(console, Text.from_ansi(text.rstrip("\n")))
         if bar is not None and task is not None:
             bar.update(task, visible=not over, **({} if over else _shown(handle.status())))
 

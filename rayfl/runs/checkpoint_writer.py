@@ -9,8 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
+from rayfl.console import print_warning
 from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.errors import ResourceError
 from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
@@ -116,7 +116,7 @@ class RunStorage:
             self.not_kept(str(error))
             return
         if stays:
-            self._warn(f"files of older checkpoints could not be removed yet: {stays}")
+            print_warning(self._console, f"files of older checkpoints could not be removed yet: {stays}")
 
     def not_kept(self, reason: str) -> None:
         """Continues without a checkpoint.
@@ -162,7 +162,4 @@ class RunStorage:
     def _go_on(self, what: str, why: str) -> None:
         if not self._goes_on:
             raise ResourceError(f"{why}; with checkpoint.on_failure = 'continue' the run would have continued")
-        self._warn(f"{what}; the run continues: {why}")
-
-    def _warn(self, what: str) -> None:
-        self._console.print(Text(f"warning: {what}", style="yellow"), soft_wrap=True)
+        print_warning(self._console, f"{what}; the run continues: {why}")

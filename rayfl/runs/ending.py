@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from rayfl.callbacks.callback import Ending
+from rayfl.console import print_warning
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.headline import Headline
 from rayfl.errors import RayflError
@@ -27,7 +27,7 @@ from rayfl.wording import one_line
 def end_callbacks(follower: Follower, ending: Ending, console: Console) -> None:
     """Calls `on_end`; errors are printed rather than raised, since the records are complete."""
     for raised in follower.end(ending):
-        _warn(console, raised)
+        print_warning(console, raised)
 
 
 def end_early(
@@ -71,17 +71,17 @@ def end_early(
         if privacy is not None:
             privacy.finish(records, saved)
     except Exception as failure:
-        _warn(console, f"{PRIVACY_FILE} is incomplete: {one_line(failure)}")
+        print_warning(console, f"{PRIVACY_FILE} is incomplete: {one_line(failure)}")
     try:
         records.close()
     except BaseException as failure:  # as above
-        _warn(console, f"the records are incomplete: {one_line(failure)}")
+        print_warning(console, f"the records are incomplete: {one_line(failure)}")
     try:
         status.ended_early(error, saved, missing)
     except Exception as failure:
-        _warn(console, f"status.json could not be written: {one_line(failure)}")
+        print_warning(console, f"status.json could not be written: {one_line(failure)}")
     resumed = f"; continue with `rayfl resume {shlex.quote(records.where)}`" if resumable else ""
-    _warn(console, f"the run ended early; {outcome}; records: {records.where}{resumed}")
+    print_warning(console, f"the run ended early; {outcome}; records: {records.where}{resumed}")
 
 
 def draw(folder: Path, console: Console) -> None:
@@ -92,7 +92,7 @@ def draw(folder: Path, console: Console) -> None:
     try:
         draw_curves(folder)
     except Exception as error:
-        _warn(console, f"could not draw {CURVES_FILE}: {one_line(error)}")
+        print_warning(console, f"could not draw {CURVES_FILE}: {one_line(error)}")
 
 
 def last_scores(folder: Path, headlines: Mapping[str, Headline], console: Console) -> list[ClientScores]:
@@ -108,9 +108,5 @@ def last_scores(folder: Path, headlines: Mapping[str, Headline], console: Consol
         table = archive.scores_of_clients
         return [] if table is None else scores_by_set(archive, headlines[table["phase"][0].as_py()])
     except RayflError as error:
-        _warn(console, one_line(error))
+        print_warning(console, one_line(error))
         return []
-
-
-def _warn(console: Console, text: str) -> None:
-    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
+from rayfl.console import print_line
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import Evaluated, Event
 from rayfl.engine.plan.client_statement import last_round_within_targets
@@ -160,5 +160,5 @@ def begin_to_charge(
             f"secure noise: noise after round {after} is drawn anew, so the result differs from that of an "
             f"uninterrupted run; epsilon counts all releases{beside(discarded)}"
         )
-        console.print(Text(message, style="yellow"), soft_wrap=True)
+        print_line(console, message, style="yellow")
     session.charge_to(Charges(ledger, discarded, last))

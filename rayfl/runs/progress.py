@@ -14,9 +14,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import TextColumn
-from rich.text import Text
 
-from rayfl.console import bar_on
+from rayfl.console import bar_on, print_line, print_warning
 from rayfl.engine.events import (
     BudgetSpent,
     Evaluated,
@@ -152,32 +151,24 @@ class Progress:
                     late = f"after round {event.round}: " if event.round < self._line_round else ""
                     self._print_line(event.round, f"{late}{self._score}{also}")
                 for remark in event.remarks:
-                    self._console.print(Text(f"round {event.round}: {remark}", style="yellow"), soft_wrap=True)
+                    print_line(self._console, f"round {event.round}: {remark}", style="yellow")
             case Waiting():
                 self._warn(event)
             case Recovering():
                 after = f"after round {event.round}" if event.round else "from the beginning"
-                self._console.print(
-                    Text(
-                        f"warning: {event.reason}; the run continues {after} in {duration(event.pause_s)} (attempt "
-                        f"{event.attempt} of {event.most})",
-                        style="yellow",
-                    ),
-                    soft_wrap=True,
-                )
+                attempt = f"in {duration(event.pause_s)} (attempt {event.attempt} of {event.most})"
+                print_warning(self._console, f"{event.reason}; the run continues {after} {attempt}")
             case HostRestarted():
-                text = f"warning: worker {event.host} died and was restarted; repeating its client updates"
-                self._console.print(Text(text, style="yellow"), soft_wrap=True)
+                print_warning(
+                    self._console, f"worker {event.host} died and was restarted; repeating its client updates"
+                )
             case HostsChanged():
                 workers = f"{event.hosts} worker{'s' * (event.hosts != 1)} after round {event.round}"
                 change = "grown" if event.hosts > event.before else "shrunk"
-                text = f"the cluster has {change}: {workers}, {event.before} before"
-                self._console.print(Text(text), soft_wrap=True)
+                print_line(self._console, f"the cluster has {change}: {workers}, {event.before} before")
             case BudgetSpent():
                 ends = "the run ends" if event.ends_run else f"phase {event.phase} ends"
-                self._console.print(
-                    Text(f"{ends} before round {event.round}: {event.reason}", style="yellow"), soft_wrap=True
-                )
+                print_line(self._console, f"{ends} before round {event.round}: {event.reason}", style="yellow")
         if self._bar is not None and self._round:
             self._bar.update(
                 self._task,
@@ -212,13 +203,11 @@ class Progress:
         if block := block_of(self._console):
             block.renew(line)
         else:
-            self._console.print(Text(line), soft_wrap=True)
+            print_line(self._console, line)
 
     def _warn(self, waiting: Waiting) -> None:
         named = ", ".join(waiting.outstanding[:UPDATES_NAMED])
         more = len(waiting.outstanding) - UPDATES_NAMED
-        text = (
-            f"warning: no answer for {duration(waiting.seconds)} in {self._place(waiting.round)}; "
-            f"still waiting for {named}" + (f" and {more} more" if more > 0 else "")
-        )
-        self._console.print(Text(text, style="yellow"), soft_wrap=True)
+        named += f" and {more} more" if more > 0 else ""
+        where = self._place(waiting.round)
+        print_warning(self._console, f"no answer for {duration(waiting.seconds)} in {where}; still waiting for {named}")

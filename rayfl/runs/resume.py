@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.text import Text
 
+from rayfl.console import print_line, print_warning
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import DamagedStateError, StateStore
@@ -77,7 +77,7 @@ class Reopened:
             raise CheckpointError(f"no checkpoint in '{self.where}' is intact; run the scenario in another folder")
 
     def _say(self, text: str) -> None:
-        self.console.print(Text(text, style="yellow" if text.startswith("warning") else ""), soft_wrap=True)
+        print_line(self.console, text, style="yellow" if text.startswith("warning") else "")
 
 
 def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | None = None) -> Reopened:
@@ -97,7 +97,7 @@ def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | N
     where = str(mirror.remote if mirror else folder)
 
     def warn(text: str) -> None:
-        console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
+        print_warning(console, text)
 
     status = readable_status(folder, lambda damage: warn(f"{damage}; the run is resumed without it"))
     if status is not None and status["status"] in UNDER_WAY:
@@ -125,7 +125,7 @@ def reopen(folder: Path, run_plan: RunPlan, console: Console, mirror: Mirror | N
             "twice but charged once; remove its checkpoints to start over, with everything charged so far"
         )
     if not readable:
-        console.print(Text(f"'{where}' has no checkpoint: the run starts over"), soft_wrap=True)
+        print_line(console, f"'{where}' has no checkpoint: the run starts over")
         OldRecords(folder).set_aside()
     try:
         saved.sweep()

@@ -9,9 +9,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.filesize import decimal
-from rich.text import Text
 
-from rayfl.console import TextTable
+from rayfl.console import TextTable, print_line
 from rayfl.engine.events import Evaluated, Event, RoundDone
 from rayfl.engine.plain_events import (
     evaluation_from,
@@ -118,13 +117,13 @@ class EndSummary:
         for part in TextTable("", ["", *columns], rows).fitted(console.width):
             console.print(part.rich())
         for line in filter(None, map(line_of_clients, clients)):
-            console.print(Text(f"clients: {line}"), soft_wrap=True)
+            print_line(console, f"clients: {line}")
         if clients and list_clients:
             listed = table_of_clients(clients[0], MOST_ROWS if len(clients[0]) <= MOST_ROWS else MOST_ROWS // 2)
             listed.show(console)
         if privacy:
-            console.print(Text(privacy), soft_wrap=True)
-        console.print(Text.assemble("records: ", (where, "bold")), soft_wrap=True)
+            print_line(console, privacy)
+        print_line(console, "records: ", (where, "bold"))
 
     def _columns(self) -> Iterator[tuple[str, dict[str, str]]]:
         """Every phase that committed a round, with its cells by label."""

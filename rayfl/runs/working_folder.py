@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from rich.console import Console
-from rich.text import Text
 
+from rayfl.console import print_line, print_warning
 from rayfl.errors import ResourceError
 from rayfl.files import inside
 from rayfl.remote_folder import RemoteFolder
@@ -153,16 +153,15 @@ class Mirror:
                 self.publish()
             except ResourceError as error:
                 if not self._failing:
-                    self._say(f"warning: {error}; the run continues, with its records in {self._folder} for now")
+                    print_warning(
+                        self._console, f"{error}; the run continues, with its records in {self._folder} for now"
+                    )
                 self._failing, pause_s = True, min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
             if self._failing:
-                self._say(f"the run's records are at {self.remote} again")
+                print_line(self._console, f"the run's records are at {self.remote} again", style="yellow")
             took_s = time.monotonic() - began
             self._failing, pause_s = False, min(max(PUBLISHED_EVERY_S, took_s / PUBLISHING_SHARE), LONGEST_PAUSE_S)
-
-    def _say(self, text: str) -> None:
-        self._console.print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def _comes_last(name: str) -> bool:
@@ -240,7 +239,7 @@ class WorkingFolder:
                 message = f"{str(failure) or 'interrupted'}; unpublished files of the run are in {self.path}; copy them"
                 if error is None and isinstance(failure, ResourceError):
                     raise ResourceError(message) from None
-                self._console.print(Text(f"warning: {message}", style="yellow"), soft_wrap=True)
+                print_warning(self._console, message)
                 if error is None:
                     raise
                 return

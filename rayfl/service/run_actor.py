@@ -24,7 +24,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.config.user_modules import make_importable
-from rayfl.console import log_console
+from rayfl.console import log_console, print_line
 from rayfl.errors import RayflError
 from rayfl.interruption import StopRequest, StopRequested
 from rayfl.passwords import without_passwords
@@ -179,7 +179,7 @@ class RunActor:
         except BaseException as error:  # nothing above this thread reports it
             message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
             told = one_line(error) if isinstance(error, StopRequested) else f"error: {without_passwords(message)}"
-            console.print(told, markup=False, highlight=False, soft_wrap=True)
+            print_line(console, told)
             if isinstance(error, HeldError):
                 return  # the folder's records are those of another run
             status = readable_status(folder)

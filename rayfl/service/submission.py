@@ -12,7 +12,6 @@ import ray
 from ray import cloudpickle
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rich.console import Console
-from rich.text import Text
 
 from rayfl.backends.ray.capacity import check_ever_fits
 from rayfl.backends.ray.connection import check_dashboard, connected
@@ -23,6 +22,7 @@ from rayfl.callbacks.callback import Callback, Given
 from rayfl.callbacks.selection import checked
 from rayfl.config.loader import Overrides, load_scenario
 from rayfl.config.scenario import Scenario
+from rayfl.console import print_warning
 from rayfl.data.files import cache_folder, data_folder
 from rayfl.engine.plan.scenario_checks import check_scenario
 from rayfl.errors import ScenarioError
@@ -109,11 +109,11 @@ def submit(
 def submit_with(
     options: RunOptions,
     scenario: ScenarioLike,
-    overrides: Overrides = (),
-    quick: bool = False,
-    name: str | None = None,
-    priority: int = 0,
-    console: Console | None = None,
+    overrides: Overrides,
+    quick: bool,
+    name: str | None,
+    priority: int,
+    console: Console,
 ) -> Handle:
     """Starts a run on a cluster as `rayfl.submit` does."""
     if options.out != OUT and options.folder:
@@ -129,10 +129,7 @@ def submit_with(
     connected(options.address)
     check_ever_fits(resolved.resources, resolved.resources.fewest_hosts)
     if started_cluster():
-        (console or Console()).print(
-            Text("warning: this program started the cluster, so the run ends when this program does", style="yellow"),
-            soft_wrap=True,
-        )
+        print_warning(console, "this program started the cluster, so the run ends when this program does")
     if own is None:
         own = new_folder(out, resolved.name, datetime.now())
     else:
@@ -142,7 +139,7 @@ def submit_with(
     starts = Path(options.starts).absolute() if options.starts else cache_folder() / "starts"
     remote_options = replace(options, address=None, data_dir=data, callbacks=copied, starts=starts)
     packed = Submission(resolved, own, remote_options, main_objects, priority, time.time()).packed()
-    restarts = _restarts(resolved, len(packed), console or Console())
+    restarts = _restarts(resolved, len(packed), console)
     detached: Any = ray.remote(RunActor).options(
         name=name, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_concurrency=CALLS_AT_ONCE,
         scheduling_strategy=here, max_restarts=restarts, max_task_retries=-1 if restarts else 0,
@@ -166,10 +163,10 @@ def _restarts(scenario: Scenario, pieces: int, console: Console) -> int:
         return restarts
     kept, whole = (number * PIECE_BYTES / 2**20 for number in (MOST_PIECES, pieces))
     warning = (
-        f"warning: the run's callbacks and own code take {whole:.0f} MiB, of which Ray keeps at most {kept:.0f}: if "
+        f"the run's callbacks and own code take {whole:.0f} MiB, of which Ray keeps at most {kept:.0f}: if "
         "the process of the run dies, it is not started again; let callbacks read large data from files"
     )
-    console.print(Text(warning, style="yellow"), soft_wrap=True)
+    print_warning(console, warning)
     return 0
 
 

@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import Progress
-from rich.text import Text
 
 from rayfl import __version__
+from rayfl.console import print_line
 from rayfl.data.files import data_folder
 from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
@@ -173,9 +173,9 @@ def run_analysis(
     if not _is_of(result, digest):
         parts.mkdir(exist_ok=True)
         remaining = [unit for unit in units if not _part(parts, unit).exists()]
-        _say(console, f"cost     {analysis.cost(runs, remaining) if remaining else 'nothing left to compute'}")
+        print_line(console, f"cost     {analysis.cost(runs, remaining) if remaining else 'nothing left to compute'}")
         if len(remaining) < len(units):
-            _say(console, f"done     {len(units) - len(remaining)} of {len(units)} parts, by an earlier attempt")
+            print_line(console, f"done     {len(units) - len(remaining)} of {len(units)} parts, by an earlier attempt")
         with Progress(console=console, transient=True) as progress:
             bar = progress.add_task(analysis.name, total=len(remaining))
             for done in _computed(analysis, runs, remaining, parts, launch):
@@ -185,7 +185,7 @@ def run_analysis(
             pq.write_table(rows.replace_schema_metadata({_MADE_FROM: digest.encode()}), temporary)
         shutil.rmtree(parts)
     else:
-        _say(console, "cost     nothing: this analysis is finished; drawing it again")
+        print_line(console, "cost     nothing: this analysis is finished; drawing it again")
     table = pq.read_table(result)
     records = table.to_pylist()
     with drawing(SCREEN):
@@ -193,7 +193,7 @@ def run_analysis(
         pictures = save(figure, result.with_suffix(""))
     findings = tuple(analysis.findings(records, runs))
     for line in (*findings, f"records  {result}", f"picture  {pictures[0]}, {pictures[1].name}"):
-        _say(console, line)
+        print_line(console, line)
     return AnalysisResult(table.replace_schema_metadata(None), figure, findings, result)
 
 
@@ -204,10 +204,6 @@ def has_finished(analysis: Analysis, runs: Sequence[RunFolder], launch: Analysis
 
 def _result(analysis: Analysis, launch: AnalysisSettings) -> Path:
     return launch.out / FOLDER / f"{launch.stem or analysis.name}.parquet"
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(Text(text), soft_wrap=True)
 
 
 def _computed(

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.text import Text
 
+from rayfl.console import print_line, print_warning
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.runs.options import RunOptions
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis
@@ -103,7 +103,7 @@ def checked(analyses: Sequence[CellAnalysis], grid: str, console: Console, chang
             where = f"analyses.{one.label}: {error}"
             if not changed:
                 raise ScenarioError(f"grid '{grid}', {where}") from None
-            console.print(Text(f"warning: {where}; left out", style="yellow"), soft_wrap=True)
+            print_warning(console, f"{where}; left out")
         else:
             supported.append(one)
     return supported
@@ -132,24 +132,20 @@ def carry_out(
     """
     assert isinstance(options.data_dir, Path)
     for one in analyses:
-        console.print(Text(f"\nanalysis {one.label}", style="bold"), soft_wrap=True)
+        print_line(console, f"\nanalysis {one.label}", style="bold")
         if missing := [str(cell) for cell in one.cells if cell not in finished]:
             more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-            _say(console, f"left out, since runs have not finished: {', '.join(missing[:NAMED])}{more}")
+            print_line(console, f"left out, since runs have not finished: {', '.join(missing[:NAMED])}{more}")
             continue
         launch = AnalysisSettings(options.backend, options.address, None, options.data_dir, folder, one.stem)
         try:
             runs = [RunFolder.read(cell.folder) for cell in one.cells]
             if draw_only and not has_finished(one.analysis, runs, launch):
-                _say(console, "not computed yet; leave out --table-only to compute it")
+                print_line(console, "not computed yet; leave out --table-only to compute it")
                 continue
             run_analysis(one.analysis, runs, launch, console)
         except RayflError as error:  # one that fails must not stop the others
-            console.print(Text(f"failed: {error}", style="red"), soft_wrap=True)
+            print_line(console, f"failed: {error}", style="red")
             yield Analysed(one.label, error=str(error))
         else:
             yield Analysed(one.label, f"{FOLDER}/{one.stem}.png")
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(Text(text), soft_wrap=True)

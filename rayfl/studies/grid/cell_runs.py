@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Cohort, Explicit, Pooled
 from rayfl.config.scenario import Scenario
-from rayfl.console import log_console
+from rayfl.console import log_console, print_line
 from rayfl.errors import RayflError, ResourceError
 from rayfl.files import write_json
 from rayfl.passwords import without_passwords
@@ -212,7 +212,7 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
         run_with(options, cell.scenario, console=console, prepared=prepared)
 
     def say(text: str) -> None:
-        console.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"warning: {text}")
 
     cell.folder.mkdir(parents=True, exist_ok=True)
     if not same:
@@ -223,7 +223,7 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
         cell.check_scenario()  # a run that somebody resumed to other rounds may have finished meanwhile
     except Exception as error:  # a failed cell must not stop the others
         message = str(error) if isinstance(error, RayflError) else traceback.format_exc()
-        console.print(f"error: {without_passwords(message)}", markup=False, highlight=False, soft_wrap=True)
+        print_line(console, f"error: {without_passwords(message)}")
         if not isinstance(error, HeldError):
             _keep_failure(cell, error)
         return one_line(error)

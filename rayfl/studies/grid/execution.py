@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
-from rich.text import Text
 
 from rayfl import __version__
 from rayfl.config.loader import Overrides, override_pairs
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.config.scenario_files import find, is_shipped
-from rayfl.console import LABEL, print_wrapped
+from rayfl.console import LABEL, print_line, print_wrapped
 from rayfl.data.files import data_folder
 from rayfl.errors import ScenarioError
 from rayfl.interruption import time_limit
@@ -209,7 +208,7 @@ def _run_left(
             f"warning: finished runs used rayfl {', '.join(sorted(others))}, and this is {__version__}, "
             "whose results may differ; choose another folder with --out to run all cells with this version"
         )
-        console.print(Text(warning, style="yellow"), soft_wrap=True)
+        print_line(console, warning, style="yellow")
     failed: list[Outcome] = []
     remaining = planned([cell for cell in chosen if cell not in finished], finished)
     prepared: Prepared | None = None
@@ -256,7 +255,7 @@ def _run_left(
     analysed = list(analyse(finished)) if analyse else []
     if pictures := [one.picture for one in analysed if one.picture]:
         table = _write_table(grid, cells, runs, changes, folder, pictures)
-    console.print(Text.assemble("table and runs: ", (str(folder), "bold")), soft_wrap=True)
+    print_line(console, "table and runs: ", (str(folder), "bold"))
     failures = {one.label: one.error for one in analysed if one.error is not None}
     return GridResult(grid, folder, failed, table, failures)
 

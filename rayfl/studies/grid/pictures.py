@@ -19,9 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 from rich.console import Console
-from rich.text import Text
 
-from rayfl.console import TextTable
+from rayfl.console import TextTable, print_warning
 from rayfl.data.sources.stand_in import GENERATED_DATA
 from rayfl.engine.plan.headline import Headline
 from rayfl.runs.archive import RunArchive
@@ -237,7 +236,7 @@ def draw(grid: Grid, table: GridTable, runs: Mapping[Cell, CellRun], folder: Pat
         draw_tables(replace(page, tables=page.tables[len(grid.metrics) :]), folder / "table")
         _draw_clients(grid, finished, folder, console)
     except Exception as error:  # matplotlib and the fonts of a machine may raise anything
-        _warn(console, f"could not draw the pictures of the grid: {one_line(error)}")
+        print_warning(console, f"could not draw the pictures of the grid: {one_line(error)}")
 
 
 def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path, console: Console) -> None:
@@ -251,7 +250,7 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
     if not clients:
         return
     if not scores:
-        _warn(console, "no histogram of clients: the labels of every client leave the metric undefined")
+        print_warning(console, "no histogram of clients: the labels of every client leave the metric undefined")
         return
     drawn = sum(len(cell_scores) for by_row in scores.values() for cell_scores in by_row.values())
     which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
@@ -266,10 +265,6 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
         folder / "clients",
         grid.reference,
     )
-
-
-def _warn(console: Console, text: str) -> None:
-    console.print(Text(f"warning: {text}", style="yellow"), soft_wrap=True)
 
 
 def _save(figure: Figure, path: Path) -> None:

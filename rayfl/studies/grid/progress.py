@@ -11,7 +11,7 @@ from rich.progress import Progress as Bar
 from rich.progress import TextColumn
 from rich.text import Text
 
-from rayfl.console import bar_on
+from rayfl.console import bar_on, print_line
 from rayfl.notebook import block_of
 from rayfl.wording import duration
 
@@ -67,7 +67,7 @@ class GridProgress:
         self._work_done += work
         if self._bar is None and block_of(self._console) is None:
             line.append(f"; {self._counts()}, {self._time()}")
-        self._console.print(line, soft_wrap=True)
+        print_line(self._console, line)
         self._update()
 
     def _update(self) -> None:
