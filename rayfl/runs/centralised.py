@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from rayfl.algorithms.construction import build_algorithm
-from rayfl.config.phase import CentralPhase, Phase
+from rayfl.config.execution import Resources
+from rayfl.config.local import Local
+from rayfl.config.phase import AsynchronousPhase, CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
 from rayfl.engine.plan.cohort import expected_cohort_size
@@ -29,8 +31,9 @@ def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = Fal
     A round is one pass over the pool. The number of rounds is the expected number of passes that all client updates of
     the scenario make together, rounded, at least one. It assumes that all clients are equally likely to be drawn, and
     excludes samples that an algorithm keeps for its queries. Training follows the `local` table of the last phase; its
-    learning rate falls from the first to the last pass as it fell from the first to the last round. Callbacks follow
-    the whole run, and the one model is evaluated on all clients.
+    learning rate falls from the first to the last pass as it fell from the first to the last round, or in the rounds of
+    the last phase where it counts only those. Callbacks follow the whole run, and the one model is evaluated on all
+    clients. What belongs to clients alone (devices, stacking, room for their state) is left out.
 
     Args:
         scenario: The resolved scenario.
@@ -48,7 +51,11 @@ def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = Fal
             )
     parts = [list(part) for _, part in groupby(scenario.phases, lambda phase: _learned(scenario, phase))]
     names = ["central"] if len(parts) == 1 else [f"central_{part[-1].name}" for part in parts]
-    phases = tuple(_central(name, part, sizes, keep_momentum) for name, part in zip(names, parts, strict=True))
+    starts = np.cumsum([0, *(sum(phase.rounds for phase in part) for part in parts)]).tolist()
+    phases = tuple(
+        _central(name, part, start, sizes, keep_momentum)
+        for name, part, start in zip(names, parts, starts[:-1], strict=True)
+    )
     return scenario.model_copy(
         update={
             "name": f"{scenario.name}{SUFFIX}",
@@ -56,6 +63,9 @@ def centralised(scenario: Scenario, sizes: np.ndarray, keep_momentum: bool = Fal
             "phases": phases,
             "callbacks": tuple(_of_any_phase(chosen) for chosen in scenario.callbacks),
             "evaluation": scenario.evaluation.model_copy(update={"client_model": "global"}),
+            "participation": None,
+            "numerics": scenario.numerics.model_copy(update={"clients_at_once": 1}),
+            "resources": scenario.resources.model_copy(update={"client_state_gb": Resources().client_state_gb}),
         }
     )
 
@@ -64,20 +74,15 @@ def _learned(scenario: Scenario, phase: Phase) -> tuple[Named, Named]:
     return scenario.task_of(phase), scenario.model_of(phase)
 
 
-def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentum: bool) -> Phase:
-    """One phase of central training that replaces several phases with the same task and network."""
+def _central(name: str, phases: Sequence[Phase], start: int, sizes: np.ndarray, keep_momentum: bool) -> Phase:
+    """One phase of central training that replaces several phases with the same task and network.
+
+    `start` is the number of rounds before them.
+    """
     passes = sum(_passes(phase, sizes) for phase in phases)
     first, last = phases[0], phases[-1]
-    rounds, before = max(1, round(passes)), sum(phase.rounds for phase in phases)
-    drops = dict.fromkeys(max(1, round(drop * rounds / before)) for drop in last.local.lr_drops)
-    local = last.local.model_copy(
-        update={
-            "epochs": 1,
-            "steps": None,
-            "lr_decay": last.local.lr_decay ** (before / rounds),
-            "lr_drops": tuple(drops),
-        }
-    )
+    rounds = max(1, round(passes))
+    local = last.local.model_copy(update={"epochs": 1, "steps": None} | _rates(phases, start, rounds))
     if keep_momentum and not (local.is_plain_sgd and local.momentum):
         raise ScenarioError(
             f"--keep-momentum: phase '{last.name}' has no momentum; set its local.momentum, or leave out the option"
@@ -97,6 +102,29 @@ def _central(name: str, phases: Sequence[Phase], sizes: np.ndarray, keep_momentu
     )
 
 
+def _rates(phases: Sequence[Phase], start: int, passes: int) -> dict[str, Any]:
+    """Options of the learning rate over some passes that replace phases, which begin after `start` rounds."""
+    last, local = phases[-1], phases[-1].local
+    before = sum(phase.rounds for phase in phases)
+    if local.lr_decay_from == "phase":
+        start, before = 0, last.rounds
+    over = sum(drop <= start for drop in local.lr_drops)
+    later = [drop - start for drop in local.lr_drops if drop > start]
+    drops = tuple(dict.fromkeys(max(1, round(drop * passes / before)) for drop in later))
+    falls = bool(drops) or local.lr_decay != 1
+    schedule = local.round_schedule
+    if isinstance(schedule.warmup, int):
+        schedule = schedule.model_copy(update={"warmup": round(schedule.warmup * passes / last.rounds)})
+    return {
+        "lr": local.lr * local.lr_decay**start * local.lr_drop**over,
+        "lr_decay": local.lr_decay ** (before / passes),
+        "lr_decay_from": "phase" if falls and (start or local.lr_decay_from == "phase") else "scenario",
+        "lr_drops": drops,
+        "lr_drop": local.lr_drop if drops else Local().lr_drop,
+        "round_schedule": schedule,
+    }
+
+
 def _of_any_phase(chosen: Named) -> Named:
     options = {key: value for key, value in chosen.options.items() if key != "phase"}
     return Named.model_validate({"name": chosen.name, **options})
@@ -105,7 +133,11 @@ def _of_any_phase(chosen: Named) -> Named:
 def _passes(phase: Phase, sizes: np.ndarray) -> float:
     """The average number of times that a phase trains on each sample."""
     local = typical(phase.local)
+    if phase.pool:
+        sizes = sizes.sum(keepdims=True)
     distinct, counts = np.unique(build_algorithm(phase).training_sizes(sizes), return_counts=True)
     trained = [sum(map(sum, batches_of_steps(local, int(size)))) for size in distinct]
     per_update = float(np.dot(trained, counts)) / len(sizes)
-    return phase.rounds * expected_cohort_size(phase, len(sizes)) * per_update / float(sizes.sum())
+    cohort = expected_cohort_size(phase, len(sizes))
+    updates = phase.answers_per_step if isinstance(phase, AsynchronousPhase) else cohort
+    return phase.rounds * updates * per_update / float(sizes.sum())

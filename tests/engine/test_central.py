@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import rayfl
 from rayfl.config.phase import CentralPhase
 from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
+from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
@@ -145,6 +147,42 @@ def test_the_counterpart_keeps_what_is_trained_and_how_far_the_rate_falls() -> N
     assert phase.local.lr_decay**phase.rounds == pytest.approx(0.5**4)
     assert phase.local.lr_drops == (1,)
     assert "phase" not in counterpart.callbacks[0].options
+
+
+def test_passes_over_a_pool_and_answers_of_asynchronous_clients_are_counted_as_such() -> None:
+    local = {"epochs": 2, "batch_size": 4}
+    buffered = {"name": "b", "schedule": "buffered", "concurrency": 4, "buffer": 3, "rounds": 8, "local": local}
+    phases = [CENTRAL | {"rounds": 5}, buffered]
+    job, _ = made(phases, participation={"steps_per_s": 1}, resources={"client_state_gb": 1})
+    (phase,) = centralised(job.scenario, job.result.population.sizes).phases
+    # five passes over the pool; 24 updates of a twelfth of the samples, two epochs each
+    assert phase.rounds == 5 + 24 * 2 // 12
+
+
+def test_the_rate_of_the_counterpart_falls_over_all_passes_as_it_does_over_the_rounds_that_it_counts() -> None:
+    def rates(phases: list[dict[str, Any]]) -> list[float]:
+        job, _ = made(phases)
+        replaced = centralised(job.scenario, job.result.population.sizes)
+        counterpart = Scenario.from_tables(tomllib.loads(replaced.to_toml()))  # as when it is run again
+        (phase,) = counterpart.phases
+        return [RoundIndex(0, round, round).lr(counterpart) for round in range(1, phase.rounds + 1)]
+
+    whole = FEDERATED | {"cohort": 12, "rounds": 10}
+    local = {"epochs": 1, "batch_size": 4, "lr": 1.0}
+    relay = whole | {"name": "relay", "schedule": "relay", "local": local}
+    dropped = local | {"lr_drops": [5], "lr_drop": 0.5}
+    assert rates([relay, whole | {"local": dropped | {"lr_decay_from": "phase"}}]) == [1.0] * 10 + [0.5] * 10
+    assert rates([relay, whole | {"local": dropped | {"lr_drops": [15]}}]) == [1.0] * 15 + [0.5] * 5
+    warmed = rates([whole | {"cohort": 6, "local": local | {"round_schedule": {"name": "linear", "warmup": 4}}}])
+    # two of five passes warm up, as four of ten rounds did
+    assert warmed == pytest.approx([1 / 3, 2 / 3, 1, 2 / 3, 1 / 3])
+
+
+def test_the_counterpart_leaves_out_what_belongs_to_clients() -> None:
+    numerics, resources = {"clients_at_once": 2}, {"client_state_gb": 2}
+    stateful = FEDERATED | {"algorithm": "scaffold"}
+    job, _ = made([stateful], participation={"steps_per_s": 1}, numerics=numerics, resources=resources)
+    prepare(centralised(job.scenario, job.result.population.sizes), Path("no-data-here"))
 
 
 def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too() -> None:
