@@ -199,6 +199,42 @@ class Undecided(nn.Module):
         return logits if logits.sum() > 0 else 2 * logits
 
 
+class Centred(Network):
+    """Subtracts the mean of the batch, so that a sample's outputs depend on the others."""
+
+    ordered_modules = ("last",)
+    feature_layer = "last"
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(256, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.flatten(1)
+        logits: torch.Tensor = self.last(rows - rows.mean(dim=0))
+        return logits
+
+
+def test_a_network_whose_padded_batches_would_train_otherwise_is_told() -> None:
+    model = {"name": f"{__name__}:Centred"}
+    run_on_hosts(images(1, model), 1)
+    with pytest.raises(
+        ClientError, match=r"^clients \d+, \d+, \d+ on worker 0, .*set numerics\.clients_at_once=1"
+    ) as told:
+        run_on_hosts(images(3, model), 1)
+    assert "depends on the other samples of its batch" in told.value.detail
+
+
+def test_collated_batches_are_never_stacked() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"^numerics\.clients_at_once: 3 has no effect, since batches of data\.collate = 'pad'"
+    ):
+        prepared(
+            data={"name": "tests.engine.unequal_images:load", "collate": "pad"}, numerics={"clients_at_once": 3},
+            model=MLP, phases=[{"name": "federated", "rounds": 1, "cohort": 2, "local": LOCAL}],
+        )  # fmt: skip
+
+
 def test_a_network_that_cannot_be_stacked_names_the_clients_and_the_key() -> None:
     model = {"name": f"{__name__}:Undecided"}
     run_on_hosts(images(1, model), 1)

@@ -192,7 +192,7 @@ def test_only_plain_sgd_on_the_whole_of_a_plain_network_is_stacked() -> None:
     assert not Stacked(*parts).accepts(bench.client(3, LOCAL, train=("head",)), request)
     for option in ({"optimizer": "adam"}, {"precision": "bf16"}, {"accumulate": 2}, {"sample_weights": "balanced"}):
         assert not Stacked(*parts).accepts(bench.client(3, LOCAL | option), request)
-    for network in ("batch_norm", "dropout", "recurrent"):
+    for network in ("batch_norm", "batch_statistics", "dropout", "recurrent"):
         other = Bench(model={"name": f"{__name__}:Other", "kind": network})
         parts = other.model, None, other.task, None
         assert not Stacked(*parts).accepts(other.client(3, LOCAL), LocalTraining(other.initial))
@@ -204,7 +204,9 @@ class Other(torch.nn.Module):
     def __init__(self, num_classes: int, kind: str) -> None:
         super().__init__()
         norm = torch.nn.Sequential(torch.nn.Unflatten(1, (2, 2)), torch.nn.BatchNorm1d(2), torch.nn.Flatten())
+        of_batch = torch.nn.BatchNorm1d(4, track_running_stats=False)
         layers = {"batch_norm": norm, "dropout": torch.nn.Dropout(), "recurrent": torch.nn.GRU(4, 4)}
+        layers["batch_statistics"] = of_batch
         self.one, self.last = layers[kind], torch.nn.Linear(4, num_classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

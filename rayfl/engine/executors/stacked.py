@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from rayfl.engine.device import TorchGenerators, seed_torch
 from rayfl.engine.executors.executor import ClientSamples, Executor, Requested, view_of
-from rayfl.errors import DivergenceError
+from rayfl.errors import DivergenceError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import Affine, LocalTraining
 from rayfl.local.sgd import adds_terms, check_finite
@@ -103,8 +104,9 @@ class Stacked(Executor):
             and len(model.vector) == len(model.params)  # no buffers
             and not model.constants.slots
             and not any(True for _ in model.module.buffers())
-            and not any(isinstance(module, _DropoutNd | nn.RNNBase) for module in model.module.modules())
+            and not any(isinstance(module, _DropoutNd | nn.RNNBase | _BatchNorm) for module in model.module.modules())
         )
+        self._pads_well = False  # until it is checked
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
         """See `Executor.accepts`: accepts training of the whole network by SGD, without terms of the batch."""
@@ -200,9 +202,10 @@ class Stacked(Executor):
         counted = torch.stack([_counted(y, widest) for y in labels]).to(params.dtype)
         divisors = torch.stack([_on_device(self._task.divisor(y), params.device) for y in labels])
         tensors = {slot.name: _stacked(slot, params).detach().requires_grad_() for slot in self._model.layout}
-        losses = torch.vmap(self._summed_loss)(
-            tensors, _stacked_inputs([x for x, _ in drawn], widest), _padded(labels, widest), counted
-        )
+        inputs, padded = [x for x, _ in drawn], _padded(labels, widest)
+        losses = torch.vmap(self._summed_loss)(tensors, _stacked_inputs(inputs, widest), padded, counted)
+        if not self._pads_well and min(map(len, labels)) < widest:
+            self._check_padding(tensors, _stacked_inputs(inputs, widest, other=True), padded, counted, losses)
         losses = losses / divisors
         gradients = torch.autograd.grad(losses.sum(), list(tensors.values()), allow_unused=True)
         by_slot: list[torch.Tensor | None] = list(gradients)
@@ -214,6 +217,23 @@ class Stacked(Executor):
             else:
                 _stacked(slot, gradient).copy_(values)
         return losses.detach(), unreached
+
+    def _check_padding(
+        self, tensors: dict[str, torch.Tensor], x: Any, y: torch.Tensor, counted: torch.Tensor, losses: torch.Tensor
+    ) -> None:
+        """Compares the losses with those of the same batches with other padding.
+
+        Raises:
+            ScenarioError: They differ, so the network computes with other samples of the batch.
+        """
+        with torch.no_grad():
+            others = torch.vmap(self._summed_loss)(tensors, x, y, counted)
+        if not torch.allclose(others, losses, rtol=1e-5, atol=1e-6, equal_nan=True):
+            raise ScenarioError(
+                "what the network returns for a sample depends on the other samples of its batch, and here short "
+                "batches are padded"
+            )
+        self._pads_well = True
 
     def _summed_loss(
         self, tensors: dict[str, torch.Tensor], x: Any, y: torch.Tensor, counted: torch.Tensor
@@ -279,15 +299,18 @@ def _stacked(slot: Slot, matrix: torch.Tensor) -> torch.Tensor:
     return part.as_strided((len(matrix), *slot.shape), (matrix.stride(0), *slot.strides), part.storage_offset())
 
 
-def _stacked_inputs(inputs: Sequence[Any], length: int) -> Any:
+def _stacked_inputs(inputs: Sequence[Any], length: int, other: bool = False) -> Any:
     if isinstance(inputs[0], dict):
-        return {name: _padded([of_client[name] for of_client in inputs], length) for name in inputs[0]}
-    return _padded(inputs, length)
+        return {name: _padded([of_client[name] for of_client in inputs], length, other) for name in inputs[0]}
+    return _padded(inputs, length, other)
 
 
-def _padded(batches: Sequence[torch.Tensor], length: int) -> torch.Tensor:
-    """Stacks batches, padding short ones with their first sample, which any network accepts."""
-    return torch.stack([torch.cat([one, one[:1].expand(length - len(one), *one.shape[1:])]) for one in batches])
+def _padded(batches: Sequence[torch.Tensor], length: int, other: bool = False) -> torch.Tensor:
+    """Stacks batches, padding short ones with their first sample, which any network accepts, or the longest's last."""
+    longest = max(batches, key=len)[-1:]
+    fillers = [longest if other else one[:1] for one in batches]
+    pairs = zip(batches, fillers, strict=True)
+    return torch.stack([torch.cat([one, filler.expand(length - len(one), *one.shape[1:])]) for one, filler in pairs])
 
 
 def _on_device(number: torch.Tensor | int, device: torch.device) -> torch.Tensor:

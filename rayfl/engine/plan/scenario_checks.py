@@ -297,6 +297,11 @@ def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> No
             "one client after the other, and schedule = 'asynchronous' receives one answer after the other; leave it "
             "out"
         )
+    if at_once > 1 and scenario.data.collate:
+        raise ScenarioError(
+            f"numerics.clients_at_once: {at_once} has no effect, since batches of data.collate = "
+            f"'{scenario.data.collate.name}' differ in shape from client to client; leave it out"
+        )
     for plan in plans:
         if at_once > 1 and (dp := plan.phase.settings.dp) and dp.secure:
             raise ScenarioError(
