@@ -14,7 +14,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.data.batches import BatchSource
 from rayfl.engine.client_statistics import ClientStatistics
 from rayfl.engine.client_updates import ClientUpdates
-from rayfl.engine.device import TorchGenerators
+from rayfl.engine.device import TorchGenerators, seed_torch
 from rayfl.engine.executors.executor import ClientSamples, Executor
 from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.private import Private
@@ -31,6 +31,7 @@ from rayfl.local.client_state import ClientState, Values
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.spending import Spending
 from rayfl.models.constants import as_tensor
+from rayfl.streams import torch_seed
 from rayfl.tasks.metrics.construction import build_metrics
 
 T = TypeVar("T")
@@ -144,6 +145,8 @@ class Resident:
         workload, module = self.workload, self.model.module
         module.eval()
         size, seed = workload.evaluation.batch_size, self._scenario.data_seed
+        # for networks that draw in evaluation too, wherever the slice is scored
+        seed_torch(torch_seed(seed, f"evaluation of {part.set}", part.start, part.stop), self._device)
         batches = evaluation_batches(self._source, module, workload.task, part, size, seed)
         score = self.scorer.score(self.model.unchanged(batches, vector, discrete), part)
         if math.isfinite(score.loss) or self._scenario.hides:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from rayfl.algorithms.algorithm import Round
 from rayfl.algorithms.exchange import Answer, Exchange
@@ -57,6 +58,28 @@ class Drifting(LocalTrainingAlgorithm):
 
     def client_state(self) -> Declaration:
         return {"drift": "phase"}
+
+
+class Guessing(nn.Module):
+    """Draws in evaluation too, as Monte Carlo dropout does."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.last = nn.Linear(4, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.last(nn.functional.dropout(x))
+        return logits
+
+
+def test_a_network_that_draws_in_evaluation_has_the_same_scores_on_any_number_of_hosts() -> None:
+    changes = {"phases": SHORT[1:], "evaluation": {"batch_size": 5}, "model": f"{__name__}:Guessing"}
+    made = prepared(**TINY | changes)
+    scores = []
+    for hosts in (1, 2, 3):
+        _, events = run_on_hosts(made, hosts)
+        scores.append([event.scores for event in events if isinstance(event, Evaluated)])
+    assert scores[0] == scores[1] == scores[2] != []
 
 
 @pytest.fixture(scope="module")
