@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.text import Text
 
 from rayfl.callbacks.callback import Callback
+from rayfl.console import print_line, print_warning
 from rayfl.data.split_facts import shown_split
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import (
@@ -230,7 +230,8 @@ class Run:
         ends_with_checkpoint = self._checkpoints is not None and self._plan.scenario.checkpoint.ends
         with self._interrupts.second_raises(self._end_with_round) if ends_with_checkpoint else nullcontext():
             yield from self._followed(self._session, check)
-        self._interrupts.raise_last()
+        if not self.stopped:  # a run that has ended as it was asked to has nothing left to interrupt
+            self._interrupts.raise_last()
         self._showing.close()
 
     def _followed(self, session: BackendSession, check: Callable[[], None]) -> Iterator[RoundSettled]:
@@ -299,7 +300,7 @@ class Run:
             return
         model = session.end_of_phase(round)
         if model is None:
-            self._console.print(Text(f"warning: the model at the end of '{event.phase}' was lost", style="yellow"))
+            print_warning(self._console, f"the model at the end of '{event.phase}' was lost")
             return
         try:
             self._records.write_model(self._models.after(round, model), model_of_phase(number, event.phase))
@@ -378,4 +379,4 @@ class Run:
         message = f"interrupted ({cause}): the run ends after the current round, with a checkpoint; again to end it now"
         self._session.interrupt()
         # in another thread, since this one may be printing
-        Thread(target=self._console.print, args=[Text(message, style="yellow")], kwargs={"soft_wrap": True}).start()
+        Thread(target=print_line, args=[self._console, message], kwargs={"style": "yellow"}).start()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.interruption import Terminated, TimeOver
 from rayfl.runs.checkpoints import FORMAT
 from tests.algorithms.scene import TanhNet
-from tests.callbacks.scene import PLAIN
+from tests.callbacks.scene import PLAIN, StopAt
 from tests.engine.scenes import TINY
 from tests.runs.lifecycle.scene import ROUNDS, EndsAfter, assert_same, rows
 from tests.runs.lifecycle.scene import run_scene as run
@@ -82,6 +83,16 @@ def test_the_first_signal_ends_a_run_with_its_round_and_a_checkpoint(undisturbed
     (manifest,) = (tmp_path / "checkpoints").glob("*.json")
     assert int(manifest.stem.removeprefix("round-")) == status["committed_rounds"]
     assert_same(run(tmp_path, resume=True), undisturbed)
+
+
+def test_a_signal_in_the_round_after_which_a_callback_ends_the_run_changes_nothing(tmp_path: Path) -> None:
+    ends = StopAt(round=5)
+    expected = run(tmp_path / "undisturbed", ends)
+    with suppress(Terminated):
+        run(tmp_path / "signalled", StopAt(round=5), EndsAfter(name="ends", round=5, how="once"))
+    status = json.loads((tmp_path / "signalled" / "status.json").read_text())
+    assert (status["status"], status["stopped"]["round"]) == ("finished", 5)
+    assert rows(tmp_path / "signalled") == rows(expected.directory)
 
 
 def test_a_run_whose_minutes_are_over_ends_with_its_round_and_resumes_to_the_same_bits(
