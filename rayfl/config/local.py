@@ -246,7 +246,10 @@ class Local(Section):
     def _no_idle_options(self) -> Local:
         name = self.optimizer.name
         check_idle(self, {"lr_drop": not self.lr_drops}, "without lr_drops")
-        check_idle(self, {"accumulate": self.batch_size == "full"}, "with batch_size = 'full', which is a single step")
+        falls = self.lr_decay != 1 or self.lr_drops
+        check_idle(self, {"lr_decay_from": not falls}, "without lr_decay and lr_drops")
+        one_step = {"accumulate": self.batch_size == "full", "drop_last": self.batch_size == "full"}
+        check_idle(self, one_step, "with batch_size = 'full', which is a single step")
         check_idle(self, {"shuffle": self.sampling == "balanced"}, "with sampling = 'balanced', which has no passes")
         check_idle(self, {"momentum": name != "sgd"}, f"with optimizer '{name}', whose options are in its own table")
         return self

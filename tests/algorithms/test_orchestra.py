@@ -199,6 +199,15 @@ def test_settings_that_do_not_fit_are_rejected(changes: dict[str, Any], message:
         job(**changes)
 
 
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_the_task_needs_its_algorithm(schedule: str) -> None:
+    named = {"schedule": schedule, "algorithm": {"name": "fedavg"}}
+    with pytest.raises(
+        ScenarioError, match=r"^phase 'p' \(fedavg\): task 'orchestra' keeps memory with each client, which"
+    ):
+        job(phase=named)
+
+
 def test_a_clock_plans_its_first_round_apart_from_the_later_ones() -> None:
     speed = 100.0
     _, events = run_on_hosts(job(participation={"up_bytes_per_s": speed}), 2)

@@ -62,14 +62,14 @@ locals_ = st.builds(
     Local,
     epochs=count,
     steps=st.none() | count,
-    batch_size=count | st.just("full"),
+    batch_size=count,
     drop_last=st.booleans(),
     lr=positive,
     lr_decay=share,
     momentum=st.floats(0, 1, exclude_max=True),
     weight_decay=positive,
     clip_norm=st.none() | positive,
-)
+) | st.builds(Local, lr=positive, batch_size=st.just("full"))
 
 
 ORDERS = ["sampled", "fixed", "no_repeat"]

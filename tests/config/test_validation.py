@@ -23,6 +23,7 @@ TABLES: dict[str, Any] = {
         {"name": "second", "rounds": 2, "cohort": 3},
     ],
 }
+SINGLE = "which is a single step; leave it out"
 NEAREST = "did you mean 'fedavg' or 'qfedavg' or 'fedavgm'?"
 SCHEDULES = "'parallel', 'relay', 'buffered', 'asynchronous', 'local' or 'central', or 'package.module:object'"
 EVALUATION = "bank, batch_size, client_model, clients, every, headline, metrics, over_clients, per_client, personalize"
@@ -84,6 +85,16 @@ def message_for(path: str, value: Any) -> str:
             "phases.1.order",
             "fixed",
             "phases.second.order: has no effect with this schedule; leave it out (got 'fixed')",
+        ),
+        (
+            "phases.1.local",
+            {"lr": 0.1, "lr_decay_from": "phase"},
+            "phases.second.local: lr_decay_from has no effect without lr_decay and lr_drops; leave it out",
+        ),
+        (
+            "phases.1.local",
+            {"lr": 0.1, "batch_size": "full", "drop_last": True},
+            f"phases.second.local: drop_last has no effect with batch_size = 'full', {SINGLE}",
         ),
         ("phases.1.schedule", "ring", f"phases.second: schedule must be {SCHEDULES}"),
         (

@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from rayfl.algorithms import Penalty
+from rayfl.algorithms import Exchange, FedAvg, Penalty, Round, RoundContext, ServerState
+from rayfl.algorithms.exchange import Part
 from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
@@ -356,6 +357,16 @@ def test_a_users_own_schedule_says_how_the_server_steps(traced: dict[str, Any]) 
     assert_equal(flat(model, vector), expected, PLAIN)
 
 
+class Twice(FedAvg):
+    """Sends the model twice in its first round."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        once: tuple[Part, ...] = ("model",)
+        down = once + once if context.round_in_phase == 1 else once
+        answers = yield Exchange(self.client_update, server.model, down=down)
+        self.apply(server, self.aggregated(server, answers))
+
+
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     ("scaffold", BUFFERED, r"phases.federated.algorithm: clients of 'scaffold' keep state \(control\), which"),
     (
@@ -364,6 +375,11 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
         r"phases.federated.algorithm: clients of 'fedmeta' do not answer with a model that",
     ),
     (UNIFORM | {"aggregation": "median"}, BUFFERED, r"algorithm.aggregation: 'median' compares updates, but these"),
+    (
+        {"name": f"{__name__}:Twice"},
+        BUFFERED,
+        r"phases.federated.algorithm: '.*:Twice' sends something else in its first round, whose updates",
+    ),
     (UNIFORM, BUFFERED | {"cohort": 4}, r"phases.federated.concurrency: 5 is more than the candidates of a round"),
     (UNIFORM, BUFFERED | {"buffer": 13}, r"phases.federated.buffer: 13 is more than the candidates of a round"),
     (UNIFORM, BUFFERED | {"mixing": 0.5}, r"phases.federated.mixing: has no effect with this schedule; leave it out"),

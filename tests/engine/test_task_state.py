@@ -126,6 +126,16 @@ def test_a_run_goes_on_in_the_middle_with_its_queues(schedule: str) -> None:
         assert np.array_equal(split(server.committed()[1])[0], whole)
 
 
+@pytest.mark.parametrize("where", ["phases.p.server_training", "evaluation.personalize"])
+def test_training_beside_the_clients_updates_has_no_queue(where: str) -> None:
+    data = {"name": "tests.algorithms.scene:people", "server_share": 0.2, "test_share": 0.2}
+    phase, evaluation = ({"server_training": LOCAL}, {}) if "phases" in where else ({}, {"personalize": LOCAL})
+    phases = [{"name": "p", "rounds": 1, "cohort": 2, "local": LOCAL} | phase]
+    model, task = {"name": "tests.algorithms.scene:TanhNet"}, f"{__name__}:Queued"
+    with pytest.raises(ScenarioError, match=rf"^{where}: task '.*Queued' keeps queue in a client's state, which this"):
+        prepared(data=data, model=model, task=task, phases=phases, evaluation={"every": 100} | evaluation)
+
+
 def test_task_and_algorithm_may_not_keep_the_same_name() -> None:
     with pytest.raises(
         ScenarioError,

@@ -11,6 +11,7 @@ import torch
 
 from rayfl.algorithms.exchange import Messages, Part
 from rayfl.algorithms.transforms import FLOAT_BITS, Encoded
+from rayfl.config.phase import AsynchronousPhase
 from rayfl.engine.plan.participation import exchanges_of_cohort, unplanned_traffic
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.run_plan import TrainedPart
@@ -136,6 +137,12 @@ def planned_messages(plan: PhasePlan, model: FlatModel, workload: Workload, firs
         raise ScenarioError(f"{where}.transforms: {error}") from None
     if plan.runs_rounds and not plan.traced.unknown:
         _check_traced(plan, planned, traced, plan.first_round if first_round else plan.first_round + 1)
+    overlap = first_round and isinstance(plan.phase, AsynchronousPhase)
+    if overlap and planned != planned_messages(plan, model, workload):
+        raise ScenarioError(
+            f"{where}.algorithm: '{plan.phase.algorithm.name}' sends something else in its first round, whose updates "
+            f"schedule = '{plan.phase.schedule}' mixes with later ones; use a parallel phase"
+        )
     return planned
 
 

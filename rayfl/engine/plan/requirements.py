@@ -114,6 +114,7 @@ def check_requirements(
         distinct = {id(workload): (network, workload) for network, workload in zip(networks, workloads, strict=True)}
         for network, workload in distinct.values():
             sizes = workload.store.train_shards.sizes
+            _check_no_state(workload.task, network, "evaluation.personalize")
             frozen = _check_plan(personalize, (personalize.train,), network, sizes, "evaluation.personalize")
             check_lone_samples(largest(personalize), network, frozen, workload.store, sizes, "evaluation.personalize")
             _check_weights(personalize, workload, "evaluation.personalize.sample_weights")
@@ -135,6 +136,12 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
         raise ScenarioError(
             f"{where} requests losses and gradients, which leave out the training objective that task '{task.name}' "
             "defines; use an algorithm that only trains, such as 'fedavg'"
+        )
+    unkept = {*task.symbolic_state(network)}.difference(plan.client_state) if plan.algorithm.trains else None
+    if unkept:
+        raise ScenarioError(
+            f"{where}: task '{task.name}' keeps {', '.join(sorted(unkept))} with each client, which this algorithm "
+            "does not declare in client_state; use the algorithm that goes with the task"
         )
     try:
         plan.algorithm.stays_local(network)
@@ -320,12 +327,22 @@ def _check_server(plan: PhasePlan, scenario: Scenario, network: nn.Module, workl
         raise ScenarioError(f"{where}.algorithm: {error}") from None
     if training := plan.phase.settings.server_training:
         where = f"{where}.server_training"
+        _check_no_state(workload.task, network, where)
         sizes = np.array([len(store.server)])
         frozen = _check_plan(training, plan.train, network, sizes, where)
         check_lone_samples(largest(training), network, frozen, store, sizes, where, "the server")
         pool = pool_number("server", store.num_clients)
         _check_weights(training, workload, f"{where}.sample_weights", pool)
         _check_sampling(training, scenario, store, f"{where}.sampling")
+
+
+def _check_no_state(task: Task, network: nn.Module, where: str) -> None:
+    """Refuses training beside the clients' updates by a task that keeps something from one update to the next."""
+    if state := {*task.client_state(), *task.symbolic_state(network)}:
+        raise ScenarioError(
+            f"{where}: task '{task.name}' keeps {', '.join(sorted(state))} in a client's state, which this training "
+            "does not have; leave it out"
+        )
 
 
 def _update_sizes(plan: PhasePlan, store: ShardStore) -> np.ndarray:
