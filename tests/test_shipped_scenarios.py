@@ -24,12 +24,12 @@ from rayfl.config.section import Named
 from rayfl.data.store import ShardStore, build_store
 from rayfl.engine.plan.cohort import check_cohort
 from rayfl.engine.plan.scenario_checks import check_scenario
+from rayfl.runs.archive import GridPlace
 from rayfl.runs.preparation import Prepared, prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.cell_checks import check_cells
 from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import Cell, cells_of
-from rayfl.studies.grid.place import Place
 from rayfl.studies.grid.schema import Grid, Published, load_grid
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
@@ -120,7 +120,7 @@ def first_of(grid: Grid) -> Grid:
 
 
 @cache
-def scenarios_of(name: str, quick: bool) -> dict[Place, Scenario]:
+def scenarios_of(name: str, quick: bool) -> dict[GridPlace, Scenario]:
     """Of the cells of the first seed and task of a grid, on generated data, before defaults are filled in."""
     return first_of(load_grid(GRIDS[name])).scenarios(on_stand_ins(name), quick)
 

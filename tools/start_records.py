@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rayfl.runs.archive import RunArchive
-from rayfl.studies.grid.archive import STARTS, GridArchive
-from rayfl.studies.grid.place import Place
+from rayfl.studies.grid.archive import PLACE, STARTS, GridArchive
 
 LEFT_OUT = ("seconds", "bytes", "transfers")
 """Prefixes of columns that are not about models."""
@@ -33,12 +32,12 @@ def records(grid: GridArchive) -> tuple[list[dict[str, Any]], list[dict[str, Any
         if row["status"] != "finished":
             continue
         run, of_start = grid.run_of(row), (row["row"], row["column"], row["seed"])
-        key = {name: row[name] for name in Place._fields} | {"headline": asdict(run.headline)}
+        key = {name: row[name] for name in PLACE} | {"headline": asdict(run.headline)}
         rounds += [key | line for line in _lines(run)]
         start = run.environment["start"]
         if start is not None and of_start not in known:
             known.add(of_start)
-            key = {name: row[name] for name in Place._fields if name != "task"}
+            key = {name: row[name] for name in PLACE if name != "task"}
             # by name, because the grid may have been moved
             before = RunArchive(grid.path / STARTS / Path(start["path"]).name)
             pretraining += [key | line for line in _lines(before)]

@@ -61,6 +61,10 @@ class GridPlace(NamedTuple):
     seed: int
     task: int | None = None
 
+    def __str__(self) -> str:
+        task = "" if self.task is None else f" / task {self.task}"
+        return f"{self.row} / {self.column} / seed {self.seed}{task}"
+
 
 class EarlierFormatError(ResourceError):
     """The records of a run are of a format that rayfl does not read any more."""

@@ -26,6 +26,7 @@ from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
+from rayfl.runs.archive import GridPlace
 from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.results import FinishedRun
@@ -176,7 +177,7 @@ def test_the_records_say_what_each_phase_learned_and_took_over(
     assert [row["test_accuracy"] is None for row in rows] == [True] * 3 + [False] * 2
     assert [row["test_guessed"] is None for row in rows] == [False] * 3 + [True] * 2
     assert load_file(tmp_path / "run" / "model.safetensors")["read_out.weight"].shape[0] == 3
-    found = FinishedRun.read("row", "column", 0, tmp_path / "run")
+    found = FinishedRun.read(GridPlace("grid", "row", "column", 0), tmp_path / "run")
     accuracies = [row["test_accuracy"] for row in rows[3:]]
     assert found.best == 100 * max(accuracies)
     assert found.mean_last_5 == pytest.approx(50 * sum(accuracies))

@@ -60,7 +60,7 @@ def test_a_run_of_a_grid_records_its_place_and_keeps_it_when_it_goes_on(
         rayfl.plot,
         write_report,
         RunFolder.read,
-        lambda folder: FinishedRun.read("row", "column", 0, folder),
+        lambda folder: FinishedRun.read(GridPlace("grid", "row", "column", 0), folder),
         lambda folder: rayfl.run(resume=folder, more=1, backend="inline"),
         lambda folder: run(folder.parent, start={"run": str(folder)}),
         lambda folder: RunArchive(folder).place,

@@ -39,7 +39,7 @@ from rayfl.data.sources import own_files as parquet_folder
 from rayfl.engine.state.state_store import FolderStore, Stored
 from rayfl.errors import DataError, RayflError, ResourceError
 from rayfl.files import inside, read_json_object, reading
-from rayfl.runs.archive import RunArchive
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.figures.recorded_run import read_run
 from rayfl.runs.resolution import resolve
@@ -136,7 +136,7 @@ def _records(folder: Path) -> None:
     read_status(run)
     archive = RunArchive(run)
     _ = archive.metrics, archive.code, archive.data_digests, archive.trace_digests, archive.weights, archive.place
-    FinishedRun.read("row", "column", 0, run)
+    FinishedRun.read(GridPlace("grid", "row", "column", 0), run)
     of_run = RunFolder.read(run)
     _ = of_run.provenance, of_run.headline, of_run.clients, of_run.rounds, of_run.models
     version_notes([read_run(run)])

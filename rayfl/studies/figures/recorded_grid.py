@@ -18,8 +18,7 @@ from rayfl.files import reading
 from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, from_rows, read_run
 from rayfl.runs.folder import METRICS_FILE
-from rayfl.studies.grid.archive import ROUNDS_FILE, GridArchive
-from rayfl.studies.grid.place import Place
+from rayfl.studies.grid.archive import PLACE, ROUNDS_FILE, GridArchive
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def read_grid(folder: Path) -> RecordedGrid:
     if not archive.has_table:
         recorded = _grid_of(archive, dict.fromkeys(archive.runs), ())
     elif done and all(run.has_begun for run in runs):
-        places = [GridPlace(archive.title, *(row[name] for name in Place._fields)) for row in done]
+        places = [GridPlace(archive.title, *(row[name] for name in PLACE)) for row in done]
         recorded = _grid_of(archive, dict(zip(runs, places, strict=True)), notes)
     elif archive.has_rounds:
         recorded = RecordedGrid(tuple(_kept_rounds(archive)), notes)
@@ -98,10 +97,10 @@ def _kept_rounds(archive: GridArchive) -> Iterator[RecordedRun]:
     path = archive.path / ROUNDS_FILE
     with reading(path, "as the rounds of a grid"):
         for run, rows, headline in archive.rounds():
-            place = Place(*(run[name] for name in Place._fields))
+            place = GridPlace(archive.title, *(run[name] for name in PLACE))
             yield from_rows(
                 f"{path}, {place}",
-                GridPlace(archive.title, *place),
+                place,
                 rows,
                 Headline.from_record(headline),
                 _spans(rows),

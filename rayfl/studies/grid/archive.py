@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from rayfl.errors import DataError
 from rayfl.files import reading, relative
-from rayfl.runs.archive import EarlierFormatError, RunArchive
-from rayfl.studies.grid.place import Place
+from rayfl.runs.archive import EarlierFormatError, GridPlace, RunArchive
+from rayfl.studies.grid.place import folder_of
 
 STARTS = "starts"
 """The folder of scenarios that cells start from."""
@@ -21,6 +21,9 @@ PAGE_FILE = "table.md"
 TABLE_FILE = "table.parquet"
 ROUNDS_FILE = "rounds.parquet"
 """The rounds of all runs of a grid, without their folders; `tools.start_records` writes it."""
+
+PLACE = ("row", "column", "seed", "task")
+"""The columns of both tables that tell a run's place in the grid."""
 
 
 class GridArchive:
@@ -89,8 +92,8 @@ class GridArchive:
             DataError: The row names a place outside the folder.
         """
         with reading(self.path / TABLE_FILE, "as the table of a grid"):
-            place = Place(row["row"], row["column"], row["seed"], row["task"])
-            return RunArchive(self.path / relative(place.folder, self.path / TABLE_FILE, DataError))
+            place = GridPlace("", *(row[name] for name in PLACE))
+            return RunArchive(self.path / relative(folder_of(place), self.path / TABLE_FILE, DataError))
 
     def rounds(self) -> Iterator[tuple[Mapping[str, Any], list[dict[str, Any]], Mapping[str, Any]]]:
         """The finished runs in rounds.parquet, in the order of the table.
@@ -111,15 +114,12 @@ class GridArchive:
                     f"'{path}': an earlier version of rayfl wrote it, without headline metrics; write it again from "
                     "the folder in which the grid was run: python -m tools.start_records"
                 )
-            by_place: dict[Place, list[dict[str, Any]]] = {}
+            by_place: dict[tuple[object, ...], list[dict[str, Any]]] = {}
             for line in lines.to_pylist():
-                place = Place(*(line.pop(name) for name in Place._fields))
-                by_place.setdefault(place, []).append(line)
+                by_place.setdefault(tuple(line.pop(name) for name in PLACE), []).append(line)
             for row in self.table:
                 if row["status"] == "finished":
-                    rounds = sorted(
-                        by_place[Place(*(row[name] for name in Place._fields))], key=lambda one: one["round"]
-                    )
+                    rounds = sorted(by_place[tuple(row[name] for name in PLACE)], key=lambda one: one["round"])
                     headline = rounds[0]["headline"]
                     # the columns of the file are those of all runs
                     own = [

@@ -23,7 +23,7 @@ from rayfl.errors import RayflError, ResourceError
 from rayfl.files import write_json
 from rayfl.passwords import without_passwords
 from rayfl.privacy.release_ledger import LEDGER_FILE
-from rayfl.runs.archive import GridPlace, RunArchive
+from rayfl.runs.archive import RunArchive
 from rayfl.runs.options import RunOptions
 from rayfl.runs.start_chain import Starting, starts_of
 from rayfl.runs.status import Status, readable_status
@@ -202,8 +202,7 @@ def run_cell(cell: Cell, data_dir: Path, prepared: Prepared | None = None) -> st
     existing_dir, same = data_dir if data_dir.is_dir() else None, has_begun(cell)
 
     def run(how: How) -> None:
-        place = GridPlace(cell.grid, *cell.place)
-        options = RunOptions(backend="inline", data_dir=existing_dir, starts=cell.starts, place=place)
+        options = RunOptions(backend="inline", data_dir=existing_dir, starts=cell.starts, place=cell.place)
         if how == "begin":
             begin(cell)
             options = replace(options, folder=cell.folder)

@@ -14,7 +14,7 @@ from rayfl.config.loader import Overrides
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario, Start
 from rayfl.errors import DataError, ResourceError, ScenarioError
 from rayfl.files import check_regular, read_json_object, reading
-from rayfl.runs.archive import RunArchive
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.environment import changed_code, code_digests
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.runs.resolution import resolve
@@ -22,7 +22,7 @@ from rayfl.runs.start_chain import starts_of, with_starts
 from rayfl.runs.status import MODEL
 from rayfl.studies.grid.archive import STARTS
 from rayfl.studies.grid.differences import differences
-from rayfl.studies.grid.place import Place, with_place
+from rayfl.studies.grid.place import folder_of, with_place
 from rayfl.studies.grid.results import FinishedRun
 from rayfl.studies.grid.schema import Grid
 
@@ -37,7 +37,7 @@ class Cell:
     """One run of a grid.
 
     Attributes:
-        place: Its row, column, seed and task.
+        place: Its place in the grid.
         scenario: Its scenario, with every default.
         folder: The folder of the run.
         starts: The folder for models of scenarios that cells start from.
@@ -45,17 +45,15 @@ class Cell:
         weights: The sha256 of the weights, of a file or a run, at the beginning of its chain of starts; empty if there
             are none, or no longer.
         code: Current digests of the user's code in all these scenarios; see `code_digests`.
-        grid: The heading of the grid's tables.
     """
 
-    place: Place
+    place: GridPlace
     scenario: Scenario
     folder: Path
     starts: Path
     starts_digest: str = ""
     weights: str = ""
     code: Mapping[str, str] = field(default_factory=dict)
-    grid: str = ""
 
     def __str__(self) -> str:
         return str(self.place)
@@ -213,7 +211,7 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
     digests: dict[str, tuple[str, str]] = {}
     code: dict[tuple[str, str], dict[str, str]] = {}
     for place, scenario in grid.scenarios(overrides, quick).items():
-        row, column, *_ = place
+        row, column = place.row, place.column
         try:
             if (row, column) not in resolved:
                 _resolve_starts(scenario, starts)
@@ -221,14 +219,14 @@ def cells_of(grid: Grid, out: Path, overrides: Overrides = (), quick: bool = Fal
                 code[row, column] = code_digests(with_starts(resolved[row, column]))
         except ScenarioError as error:
             raise ScenarioError(f"grid '{grid.name}', {row} / {column}: {error}") from None
-        folder = out / grid.name / place.folder
-        title = f"{grid.heading}: {place}"
+        folder = out / grid.name / folder_of(place)
+        title = f"{place.title}: {place}"
         whole = with_place(resolved[row, column], place).model_copy(update={"title": title})
         key = whole.start.model_dump_json() if whole.start else ""
         if key not in digests:
             digests[key] = _digest_of_starts(whole.start), _digest_of_weights(whole.start)
         starts_folder, own_code = out / grid.name / STARTS, code[row, column]
-        cells.append(Cell(place, whole, folder, starts_folder, *digests[key], own_code, grid.heading))
+        cells.append(Cell(place, whole, folder, starts_folder, *digests[key], own_code))
     return cells
 
 

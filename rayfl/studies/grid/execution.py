@@ -195,10 +195,10 @@ def _run_left(
     console: Console,
     real_data: bool,
 ) -> GridResult:
-    finished = {cell: _read(grid, cell) for cell in cells if cell.finished()}
+    finished = {cell: FinishedRun.read(cell.place, cell.folder, grid.figures) for cell in cells if cell.finished()}
     runs: dict[Cell, CellRun] = {}
     for cell in cells:
-        if run := finished.get(cell) or (_read_failure(cell) if has_begun(cell) else None):
+        if run := finished.get(cell) or (FailedRun.read(cell.place, cell.folder) if has_begun(cell) else None):
             runs[cell] = run
     check_same_data(finished)
     interrupted = [has_begun(cell) for cell in chosen if cell not in finished and could_go_on(cell)]
@@ -235,13 +235,13 @@ def _run_left(
             cell, work = event.cell, remaining[event.cell]
             if event.error is not None:
                 failed.append(event)
-                failure = _read_failure(cell)
+                failure = FailedRun.read(cell.place, cell.folder)
                 progress.failed(str(cell), work, event.error, failure is not None and failure.status == "diverged")
                 if failure is not None:
                     runs[cell] = failure
             else:
                 cell.finished()  # raises if the user's code has changed meanwhile
-                runs[cell] = finished[cell] = run = _read(grid, cell)
+                runs[cell] = finished[cell] = run = FinishedRun.read(cell.place, cell.folder, grid.figures)
                 best = run.headline.text(run.best / (100 if run.headline.is_share else 1))
                 progress.done(str(cell), work, f"best {best}, {duration(run.seconds)}")
                 check_same_data(finished)
@@ -258,16 +258,6 @@ def _run_left(
     print_line(console, "table and runs: ", (str(folder), "bold"))
     failures = {one.label: one.error for one in analysed if one.error is not None}
     return GridResult(grid, folder, failed, table, failures)
-
-
-def _read(grid: Grid, cell: Cell) -> FinishedRun:
-    row, column, seed, task = cell.place
-    return FinishedRun.read(row, column, seed, cell.folder, task, grid.figures)
-
-
-def _read_failure(cell: Cell) -> FailedRun | None:
-    row, column, seed, task = cell.place
-    return FailedRun.read(row, column, seed, cell.folder, task)
 
 
 def _chosen(

@@ -255,7 +255,7 @@ def _draw_clients(grid: Grid, finished: Mapping[Cell, FinishedRun], folder: Path
     drawn = sum(len(cell_scores) for by_row in scores.values() for cell_scores in by_row.values())
     which = "all clients" if drawn == clients else f"{drawn:,} of {clients:,} scores of clients, the others undefined"
     runs = list(finished.values())
-    tasks, seeds = ({getattr(run, of) for run in runs} for of in ("task", "seed"))
+    tasks, seeds = ({getattr(run.place, of) for run in runs} for of in ("task", "seed"))
     repeated = f"{f'{len(tasks)} tasks, ' if grid.tasks else ''}{len(seeds)} seed{'s' if len(seeds) > 1 else ''}"
     draw_histogram(
         scores,

@@ -1,40 +1,20 @@
-"""The place of a run in a grid, its folder, and its effect on the scenario."""
+"""What the place of a run in a grid determines: its folder, and the seed and task of its scenario."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from rayfl.config.scenario import Scenario
+from rayfl.runs.archive import GridPlace
 
 
-class Place(NamedTuple):
-    """The place of a run.
-
-    Attributes:
-        row: The label of its row.
-        column: The label of its column.
-        seed: Its seed.
-        task: Its task, from 0; None in a grid without tasks.
-    """
-
-    row: str
-    column: str
-    seed: int
-    task: int | None = None
-
-    def __str__(self) -> str:
-        task = "" if self.task is None else f" / task {self.task}"
-        return f"{self.row} / {self.column} / seed {self.seed}{task}"
-
-    @property
-    def folder(self) -> str:
-        """The folder of the run in that of its grid: `FedAvg/beta_0.1/seed_0`, or `.../seed_0/task_3`."""
-        task = "" if self.task is None else f"/task_{self.task}"
-        return f"{folder_name(self.row)}/{folder_name(self.column)}/seed_{self.seed}{task}"
+def folder_of(place: GridPlace) -> str:
+    """The folder of a run in that of its grid: `FedAvg/beta_0.1/seed_0`, or `.../seed_0/task_3`."""
+    task = "" if place.task is None else f"/task_{place.task}"
+    return f"{folder_name(place.row)}/{folder_name(place.column)}/seed_{place.seed}{task}"
 
 
-def with_place(scenario: Scenario, place: Place) -> Scenario:
+def with_place(scenario: Scenario, place: GridPlace) -> Scenario:
     """The scenario with the seed and task of a place; the scenario that it starts from gets the same seed."""
     update: dict[str, object] = {"seed": place.seed}
     if place.task is not None:

@@ -13,7 +13,7 @@ from rayfl.config.registry import nearest
 from rayfl.engine.plan.headline import Headline, unit_of
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.files import reading
-from rayfl.runs.archive import RunArchive
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.status import readable_status
 
 TAIL = 5
@@ -25,9 +25,7 @@ class FinishedRun:
     """The figures of a finished run.
 
     Attributes:
-        row: Label of its row in the grid.
-        column: Label of its column.
-        seed: Its seed.
+        place: Its place in the grid.
         headline: The metric that ranks rounds; shares are in percent.
         best: The headline metric on the test samples in the best evaluated round, which is chosen on validation samples
             if there are any.
@@ -42,13 +40,10 @@ class FinishedRun:
         data_description: Description of the data.
         data_digests: SHA-256 of the files that were read, or else of all samples.
         data_of_files: Whether files were read.
-        task: Its task, None in a grid without tasks.
         figures: Figures of the grid in the last evaluated round, by column, in the units of `unit_of`.
     """
 
-    row: str
-    column: str
-    seed: int
+    place: GridPlace
     headline: Headline
     best: float
     best_round: int
@@ -62,13 +57,10 @@ class FinishedRun:
     data_description: str
     data_digests: tuple[str, ...]
     data_of_files: bool = True
-    task: int | None = None
     figures: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, row: str, column: str, seed: int, folder: Path, task: int | None = None, figures: Sequence[str] = ()
-    ) -> FinishedRun:
+    def read(cls, place: GridPlace, folder: Path, figures: Sequence[str] = ()) -> FinishedRun:
         """Reads the records in a run's folder.
 
         Raises:
@@ -76,12 +68,10 @@ class FinishedRun:
             ResourceError: The records are damaged.
         """
         with reading(folder, "as the records of a finished run", ResourceError):
-            return cls._read(row, column, seed, RunArchive(folder), task, figures)
+            return cls._read(place, RunArchive(folder), figures)
 
     @classmethod
-    def _read(
-        cls, row: str, column: str, seed: int, archive: RunArchive, task: int | None, figures: Sequence[str]
-    ) -> FinishedRun:
+    def _read(cls, place: GridPlace, archive: RunArchive, figures: Sequence[str]) -> FinishedRun:
         lines = sorted(archive.rows, key=lambda line: line["round"])
         data, headline = archive.environment["data"], archive.headline
         digests = [file["sha256"] for file in data["files"]]
@@ -91,10 +81,8 @@ class FinishedRun:
         scores = [_number(line[headline.reported]) for line in ranked] or [math.nan]
         scale = 100 if headline.is_share else 1
         return cls(
-            row,
-            column,
-            seed,
-            headline=headline,
+            place,
+            headline,
             best=scale * scores[best],
             best_round=(ranked or lines[-1:])[best]["round"],
             last=scale * scores[-1],
@@ -107,7 +95,6 @@ class FinishedRun:
             data_description=data["description"],
             data_digests=tuple(digests or [data["digest"]]),
             data_of_files=bool(digests),
-            task=task,
             figures={name: _figure(lines[-1], name, headline, archive.path) for name in figures},
         )
 
@@ -126,29 +113,23 @@ class FailedRun:
     """A run that failed.
 
     Attributes:
-        row: Label of its row in the grid.
-        column: Label of its column.
-        seed: Its seed.
+        place: Its place in the grid.
         status: `diverged` if training diverged, else `failed`.
         reason: The reason, in one line.
-        task: Its task, None in a grid without tasks.
     """
 
-    row: str
-    column: str
-    seed: int
+    place: GridPlace
     status: Literal["failed", "diverged"]
     reason: str
-    task: int | None = None
 
     @classmethod
-    def read(cls, row: str, column: str, seed: int, folder: Path, task: int | None = None) -> FailedRun | None:
+    def read(cls, place: GridPlace, folder: Path) -> FailedRun | None:
         """Reads the status in the folder of a run; returns None if the run did not fail, or if the file is damaged."""
         status = readable_status(folder)
         if status is None or status["status"] != "failed":
             return None
         kind: Literal["failed", "diverged"] = "diverged" if status.get("diverged") else "failed"
-        return cls(row, column, seed, kind, str(status.get("reason")), task)
+        return cls(place, kind, str(status.get("reason")))
 
 
 def _figure(line: Mapping[str, Any], name: str, headline: Headline, folder: Path) -> float:

@@ -19,8 +19,9 @@ from rayfl.config.user_modules import add_own_folder, make_importable
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.passwords import check_no_passwords
+from rayfl.runs.archive import GridPlace
 from rayfl.studies.grid.grid_analysis import GridAnalysis
-from rayfl.studies.grid.place import Place, folder_name, with_place
+from rayfl.studies.grid.place import folder_name, with_place
 from rayfl.studies.grid.start_overrides import of_column, split_starts, with_starts
 
 Metric = Literal["best", "best_round", "last", "mean_last_5"]
@@ -154,7 +155,7 @@ class Grid(Section):
             analysis.options()
         return self
 
-    def analysed(self, analysis: GridAnalysis) -> list[Place]:
+    def analysed(self, analysis: GridAnalysis) -> list[GridPlace]:
         """The places of the runs of an analysis, in order; with tasks, those of the first."""
         labels = self.choose(analysis.only, f"analyses.{analysis.heading}.only")
         seeds = analysis.seeds or self.seeds[:1]
@@ -188,12 +189,12 @@ class Grid(Section):
         return self.title or self.name
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[GridPlace]:
         """The places of all runs, in order: every row, column, seed and task that is not skipped."""
         skipped = self.choose(self.skip, "skip")
         tasks: Iterable[int | None] = (None,) if self.tasks is None else range(self.tasks)
         return [
-            Place(row, column, seed, task)
+            GridPlace(self.heading, row, column, seed, task)
             for row in self.rows
             for column in self.columns
             if (row, column) not in skipped
@@ -203,7 +204,7 @@ class Grid(Section):
 
     def scenarios(
         self, overrides: Overrides = (), quick: bool = False, only: Collection[tuple[str, str]] | None = None
-    ) -> dict[Place, Scenario]:
+    ) -> dict[GridPlace, Scenario]:
         """The scenario of every place, in order.
 
         Args:
@@ -222,7 +223,7 @@ class Grid(Section):
         loaded: dict[tuple[str, str], Scenario] = {}
         scenarios = {}
         for place in self.places:
-            row, column, *_ = place
+            row, column = place.row, place.column
             if only is not None and (row, column) not in only:
                 continue
             if (row, column) not in loaded:

@@ -107,7 +107,7 @@ class GridTable:
         without any is `failed`, `diverged` or `not run`.
         """
         values = self._values(name, row, column)
-        failed = Counter(run.status for run in self._failed if (run.row, run.column) == (row, column))
+        failed = Counter(run.status for run in self._failed if (run.place.row, run.place.column) == (row, column))
         if stats := summary(values):
             parts = [_numbers(name).spread(stats), *self._counted(len(values))]
             parts += [f"{count} {status}" for status, count in failed.items()]
@@ -135,10 +135,10 @@ class GridTable:
         return [f"{runs} of {asked} {'runs' if self._grid.tasks else 'seeds'}"] if runs < asked else []
 
     def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
-        return {(run.task, run.seed): run.value(name) for run in self._runs_of(row, column)}
+        return {(run.place.task, run.place.seed): run.value(name) for run in self._runs_of(row, column)}
 
     def _runs_of(self, row: str, column: str) -> list[FinishedRun]:
-        return [run for run in self._finished if (run.row, run.column) == (row, column)]
+        return [run for run in self._finished if (run.place.row, run.place.column) == (row, column)]
 
     def _published(self, name: str, row: str, column: str) -> Published | None:
         """The published value; None in a cell on generated data, unlike the paper, or in a grid of such."""
@@ -252,12 +252,12 @@ class GridTable:
         rows = []
         for run in self._runs:
             row: dict[str, Any] = {"status": "finished"} | {
-                name: value for name, value in vars(run).items() if name in RUNS.names
+                name: value for name, value in (run.place._asdict() | vars(run)).items() if name in RUNS.names
             }
             if isinstance(run, FinishedRun):
                 row |= {"metric": run.headline.reported} | {name: run.figures[name] for name in others}
             for name in (*METRICS, *figures):
-                published = self._published(name, run.row, run.column)
+                published = self._published(name, run.place.row, run.place.column)
                 row[f"published_{name}"] = published[0] if isinstance(published, tuple) else published
             rows.append(row)
         return pa.Table.from_pylist(rows, schema=schema)
@@ -282,4 +282,5 @@ def _finished_row(run: FinishedRun) -> list[str]:
 
 
 def _place(run: CellRun) -> list[str]:
-    return [run.row, run.column, f"{run.seed}", *([] if run.task is None else [f"{run.task}"])]
+    place = run.place
+    return [place.row, place.column, f"{place.seed}", *([] if place.task is None else [f"{place.task}"])]

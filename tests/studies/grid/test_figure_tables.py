@@ -18,6 +18,7 @@ from rich.console import Console
 
 from rayfl.engine.plan.headline import Headline, Unit, unit_of
 from rayfl.errors import ScenarioError
+from rayfl.runs.archive import GridPlace
 from rayfl.runs.figures.style import write
 from rayfl.studies.grid.cells import Cell
 from rayfl.studies.grid.execution import GridResult
@@ -41,6 +42,7 @@ GRID: dict[str, Any] = {
 }
 SHARES = {"FedAvg": [(0.70, 0.80), (0.60, 0.60), (0.90, 0.94)], "CoPreFL": [(0.80, 0.80), (0.70, 0.66), (0.95, 0.95)]}
 """The clients' mean accuracy, by row, then task, then seed."""
+PLACE = GridPlace("grid", "FedAvg", "CIFAR-100", 0, 0)
 
 
 def left_by_a_run(
@@ -73,7 +75,7 @@ def runs_of(tmp_path: Path, row: str, source: str = "files") -> dict[Path, Finis
         for seed, mean in enumerate(by_seed):
             folder = tmp_path / row / f"{seed}" / f"{task}"
             left_by_a_run(folder, mean, 0.004, [mean - 0.1, mean], source)
-            found[folder] = FinishedRun.read(row, "CIFAR-100", seed, folder, task, GRID["figures"])
+            found[folder] = FinishedRun.read(GridPlace("grid", row, "CIFAR-100", seed, task), folder, GRID["figures"])
     return found
 
 
@@ -90,9 +92,8 @@ def test_a_grid_without_figures_has_no_table_of_them() -> None:
 
 def test_figures_are_those_of_the_last_evaluated_round_in_percent_and_percent_squared(tmp_path: Path) -> None:
     folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
-    read = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 2, [MEAN, VARIANCE, "test_loss"])
+    read = FinishedRun.read(PLACE, folder, [MEAN, VARIANCE, "test_loss"])
     assert read.figures == {MEAN: pytest.approx(75), VARIANCE: pytest.approx(35), "test_loss": 1.0}
-    assert read.task == 2
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_the_unit_follows_from_the_columns_name_and_the_headline(column: str, he
 def test_a_missing_figure_is_named_with_the_file_and_the_nearest(tmp_path: Path) -> None:
     folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
     with pytest.raises(ScenarioError) as caught:
-        FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, ["client_test_accuracy_maen"])
+        FinishedRun.read(PLACE, folder, ["client_test_accuracy_maen"])
     assert str(caught.value).startswith(
         f"figures: no column 'client_test_accuracy_maen' in '{folder}/metrics.jsonl'; did you mean '{MEAN}'"
     )
@@ -142,8 +143,9 @@ def test_differences_to_the_reference_have_an_interval_over_tasks(runs: list[Fin
 
 
 def test_runs_that_are_missing_are_counted(runs: list[FinishedRun]) -> None:
-    some = [run for run in runs if run.row == "CoPreFL" or (run.task, run.seed) in ((0, 0), (0, 1), (1, 0))]
-    failed = FailedRun("FedAvg", "CIFAR-100", 1, "diverged", "the loss is nan", 1)
+    first = ((0, 0), (0, 1), (1, 0))
+    some = [run for run in runs if run.place.row == "CoPreFL" or (run.place.task, run.place.seed) in first]
+    failed = FailedRun(GridPlace("grid", "FedAvg", "CIFAR-100", 1, 1), "diverged", "the loss is nan")
     text = GridTable(Grid.model_validate(GRID), [*some, failed]).markdown()
     # 75 and 60; differences -5 and -10, 12.706 * sqrt(12.5 / 2) = 31.766
     assert "| FedAvg | 67.50 ± 10.61, 3 of 6 runs, 1 diverged (78.96 ± 2.98) |" in text
@@ -156,7 +158,7 @@ def test_runs_that_are_missing_are_counted(runs: list[FinishedRun]) -> None:
 
 def test_without_tasks_deviations_and_intervals_are_over_seeds(runs: list[FinishedRun]) -> None:
     grid = Grid.model_validate({name: value for name, value in GRID.items() if name != "tasks"})
-    of_one_task = [replace(run, task=None) for run in runs if run.task == 0]
+    of_one_task = [replace(run, place=run.place._replace(task=None)) for run in runs if run.place.task == 0]
     text = GridTable(grid, of_one_task).markdown()
     assert "CIFAR-100: last evaluated round; mean ± standard deviation over 2 seeds; published" in text
     assert "| FedAvg | 75.00 ± 7.07 (78.96 ± 2.98) |" in text
@@ -176,7 +178,7 @@ def test_the_parquet_file_has_tasks_figures_and_what_was_published(tmp_path: Pat
 def test_a_figure_that_every_run_has_a_column_for_is_in_the_parquet_file_once(tmp_path: Path) -> None:
     grid = Grid.model_validate(GRID | {"figures": ["test_loss", MEAN, "seconds"], "published": {}})
     folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
-    run = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, grid.figures)
+    run = FinishedRun.read(PLACE, folder, grid.figures)
     table = GridTable(grid, [run])
     table.write(tmp_path)
     (row,) = GridResult(grid, tmp_path, [], table).table.to_pylist()
@@ -189,7 +191,7 @@ def test_a_test_loss_that_is_not_finite_is_null_in_the_parquet_file_also_as_a_fi
     folder = left_by_a_run(tmp_path / "run", 0.75, 0.0035, [])
     records = folder / "metrics.jsonl"
     records.write_text(records.read_text().replace('"test_loss": 1.0', '"test_loss": null'))
-    run = FinishedRun.read("FedAvg", "CIFAR-100", 0, folder, 0, grid.figures)
+    run = FinishedRun.read(PLACE, folder, grid.figures)
     GridTable(grid, [run]).write(tmp_path)
     assert pq.read_table(tmp_path / "table.parquet")["test_loss"].to_pylist() == [None]
 
@@ -210,10 +212,8 @@ def drawn(tmp_path: Path, source: str, with_clients: bool = True) -> str:
 
 def _cell(folder: Path, run: FinishedRun) -> Cell:
     from rayfl.config.loader import load_scenario
-    from rayfl.studies.grid.place import Place
 
-    place = Place(run.row, run.column, run.seed, run.task)
-    return Cell(place, load_scenario("femnist_fedavg"), folder, folder.parent / "starts")
+    return Cell(run.place, load_scenario("femnist_fedavg"), folder, folder.parent / "starts")
 
 
 @pytest.mark.parametrize("source", ["files", "generated"])

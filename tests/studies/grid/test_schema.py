@@ -11,8 +11,9 @@ import tomli_w
 from rayfl.config import find_scenarios, load_scenario
 from rayfl.config.scenario_files import find_grids
 from rayfl.errors import ScenarioError
+from rayfl.runs.archive import GridPlace
 from rayfl.runs.start_chain import starts_of
-from rayfl.studies.grid.place import Place, folder_name
+from rayfl.studies.grid.place import folder_name
 from rayfl.studies.grid.schema import Grid, load_grid
 
 SCENARIO = """\
@@ -60,12 +61,12 @@ def write(folder: Path, name: str = "table", **changes: Any) -> Path:
 def test_a_grid_is_every_row_with_every_column_and_seed(folder: Path) -> None:
     scenarios = load_grid(write(folder)).scenarios()
     assert list(scenarios) == [
-        (row, column, seed, None) for row in GRID["rows"] for column in GRID["columns"] for seed in (0, 4)
+        ("table", row, column, seed, None) for row in GRID["rows"] for column in GRID["columns"] for seed in (0, 4)
     ]
-    cell = scenarios[Place("FedAvg", "β = 1.0", 4)]
+    cell = scenarios[GridPlace("table", "FedAvg", "β = 1.0", 4)]
     assert (cell.seed, cell.data.clients, cell.name) == (4, 6, "shared")
     assert {phase.name: phase.rounds for phase in cell.phases} == {"federated": 6}
-    assert [phase.rounds for phase in scenarios[Place("Cyclic + FedAvg", "β = 0.1", 0)].phases] == [2, 4]
+    assert [phase.rounds for phase in scenarios[GridPlace("table", "Cyclic + FedAvg", "β = 0.1", 0)].phases] == [2, 4]
 
 
 def test_the_command_line_comes_after_common_overrides_then_rows_and_columns_last(folder: Path) -> None:
@@ -111,7 +112,7 @@ def test_the_grids_own_quick_comes_after_all_else(folder: Path) -> None:
 def test_tasks_repeat_every_cell_on_other_data_and_the_same_for_all_rows(folder: Path) -> None:
     scenarios = load_grid(write(folder, tasks=3)).scenarios()
     assert list(scenarios) == [
-        (row, column, seed, task)
+        ("table", row, column, seed, task)
         for row in GRID["rows"]
         for column in GRID["columns"]
         for seed in (0, 4)
@@ -138,8 +139,8 @@ def test_quick_and_overrides_of_starts_reach_rows_that_have_one_and_their_own_co
     grid = load_grid(write(folder, rows={"random": {}, "started": {"start": start}}, seeds=[0]))
     told = ["start.overrides.data.clients=3", "start.overrides.phases.cyclic.rounds=9"]
     scenarios = grid.scenarios(told, quick=True)
-    assert scenarios[Place("random", "β = 0.1", 0)].start is None
-    found = scenarios[Place("started", "β = 0.1", 0)].start
+    assert scenarios[GridPlace("table", "random", "β = 0.1", 0)].start is None
+    found = scenarios[GridPlace("table", "started", "β = 0.1", 0)].start
     assert found is not None
     assert found.overrides == {"data.clients": 3, "phases.cyclic.rounds": 1, "seed": 0}
     assert found.quick
@@ -151,11 +152,11 @@ def test_a_column_changes_the_starts_of_its_rows_and_keeps_what_the_row_says(fol
     own = {"start": {"scenario": "shared", "overrides": {"data.clients": 3}}}
     columns = {"two": {"start.overrides.phases.cyclic.cohort": 2}, "its own": own}
     scenarios = load_grid(write(folder, rows=rows, columns=columns, seeds=[0])).scenarios()
-    assert scenarios[Place("random", "two", 0)].start is None
-    (two,) = starts_of(scenarios[Place("started", "two", 0)].start)
+    assert scenarios[GridPlace("table", "random", "two", 0)].start is None
+    (two,) = starts_of(scenarios[GridPlace("table", "started", "two", 0)].start)
     assert (two.scenario.phases[0].rounds, two.scenario.phases[0].settings.cohort) == (1, 2)
     for row in rows:
-        (found,) = starts_of(scenarios[Place(row, "its own", 0)].start)
+        (found,) = starts_of(scenarios[GridPlace("table", row, "its own", 0)].start)
         assert found.scenario.data.clients == 3
         assert found.scenario.phases == load_scenario(folder / "shared.toml").phases
 
@@ -176,7 +177,7 @@ def test_skipped_cells_are_left_out(skip: str, folder: Path) -> None:
     if not skip.endswith("*"):
         skipped = {cell for cell in skipped if cell[1] == "β = 1.0"}
     assert grid.choose(grid.skip, "skip") == skipped
-    left = {(row, column) for row, column, *_ in grid.scenarios()}
+    left = {(place.row, place.column) for place in grid.scenarios()}
     assert left.isdisjoint(skipped)
     assert len(left) + len(skipped) == 4
 

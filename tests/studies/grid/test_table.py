@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from rayfl.runs.archive import GridPlace
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid
 from rayfl.studies.grid.table import RUNS, GridTable
@@ -58,15 +59,13 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
 
 def run(tmp_path: Path, row: str, column: str, seed: int, *accuracies: float, source: str = "files") -> FinishedRun:
     folder = left_by_a_run(tmp_path / row / column / str(seed), accuracies, source)
-    return FinishedRun.read(row, column, seed, folder)
+    return FinishedRun.read(GridPlace("grid", row, column, seed), folder)
 
 
 def test_a_runs_figures_are_those_of_its_evaluated_rounds(tmp_path: Path) -> None:
     read = run(tmp_path, "FedAvg", "0.1", 2, 0.1, 0.6, 0.2, 0.3, 0.6, 0.4, 0.5)
     assert read == FinishedRun(
-        row="FedAvg",
-        column="0.1",
-        seed=2,
+        GridPlace("grid", "FedAvg", "0.1", 2),
         headline=ACCURACY,
         best=pytest.approx(60.0),  # type: ignore[arg-type]
         best_round=20,
@@ -174,11 +173,11 @@ def test_the_parquet_file_has_a_row_for_every_run(tmp_path: Path) -> None:
 def test_failed_and_diverged_runs_are_told_from_those_that_were_not_run(tmp_path: Path) -> None:
     why = {"failed": "host 0 died", "diverged": "client 3: the loss is nan | step 2"}
     runs: list[CellRun] = [run(tmp_path, "FedAvg", "0.1", 0, 0.5)]
-    runs += [FailedRun("FedAvg", "0.1", seed, "diverged", why["diverged"]) for seed in (1, 2)]
-    runs += [FailedRun("FedAvg", "1.0", seed, "failed", why["failed"]) for seed in (0, 1, 2)]
-    runs += [FailedRun("Cyclic", "0.1", 0, "diverged", why["diverged"])]
-    runs += [FailedRun("Cyclic", "1.0", 0, "failed", why["failed"])]
-    runs += [FailedRun("Cyclic", "1.0", 1, "diverged", why["diverged"])]
+    runs += [FailedRun(GridPlace("grid", "FedAvg", "0.1", seed), "diverged", why["diverged"]) for seed in (1, 2)]
+    runs += [FailedRun(GridPlace("grid", "FedAvg", "1.0", seed), "failed", why["failed"]) for seed in (0, 1, 2)]
+    runs += [FailedRun(GridPlace("grid", "Cyclic", "0.1", 0), "diverged", why["diverged"])]
+    runs += [FailedRun(GridPlace("grid", "Cyclic", "1.0", 0), "failed", why["failed"])]
+    runs += [FailedRun(GridPlace("grid", "Cyclic", "1.0", 1), "diverged", why["diverged"])]
     table = GridTable(Grid.model_validate(GRID), runs)
     assert table.cell("best", "FedAvg", "0.1") == "50.00, 1 of 3 seeds, 2 diverged (81.69)"
     assert table.cell("best", "FedAvg", "1.0") == "failed (86.58)"
@@ -206,8 +205,9 @@ def test_no_run_at_all_makes_a_table_too(tmp_path: Path) -> None:
 
 def test_generated_data_is_one_plain_line_below_the_tables_however_the_runs_describe_it(tmp_path: Path) -> None:
     runs = [run(tmp_path, "FedAvg", "0.1", seed, 0.5, source="generated") for seed in range(3)]
-    runs = [replace(of_seed, data_description=f"writers of seed {of_seed.seed}") for of_seed in runs]
-    runs += [replace(runs[0], column="1.0", data="cifar10", data_description="digits in colour")]
+    runs = [replace(of_seed, data_description=f"writers of seed {of_seed.place.seed}") for of_seed in runs]
+    elsewhere = GridPlace("grid", "FedAvg", "1.0", 0)
+    runs += [replace(runs[0], place=elsewhere, data="cifar10", data_description="digits in colour")]
     table = GridTable(Grid.model_validate(GRID), runs)
     line = "Generated data, not real data: femnist, cifar10. Each run's environment.json describes it."
     assert [text for text in table.markdown().splitlines() if "enerated" in text] == [line]

@@ -14,11 +14,11 @@ import tomli_w
 from rayfl.cli.grid import main
 from rayfl.config.loader import load_scenario
 from rayfl.errors import ScenarioError
+from rayfl.runs.archive import GridPlace
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import starts_of
 from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import cells_of
-from rayfl.studies.grid.place import Place
 from rayfl.studies.grid.schema import load_grid
 
 LOCAL = {"lr": 0.1, "batch_size": 8}
@@ -203,7 +203,7 @@ def test_the_first_cell_of_every_start_comes_first_and_counts_its_client_updates
     cells = cells_of(load_grid("suite"), folder)
     work = planned(cells)
     assert [(cell.place, updates) for cell, updates in list(work.items())[:4]] == [
-        (Place(row, "points", seed, 0), 2 * 3 + 2 * 2) for row in ("FedAvg", "Faster") for seed in (0, 1)
+        (GridPlace("suite", row, "points", seed, 0), 2 * 3 + 2 * 2) for row in ("FedAvg", "Faster") for seed in (0, 1)
     ]
     assert set(list(work.values())[4:]) == {2 * 2}
     assert set(work) == set(cells)
