@@ -15,7 +15,7 @@ from rayfl.runs.figures.client_scores import MOST_ROWS, decimals_of, written
 from rayfl.runs.figures.quantities import Quantity
 from rayfl.studies.figures.clients import GroupClients, MetricClients, metrics_of_clients
 from rayfl.studies.figures.groups import Recorded
-from rayfl.studies.tables import ShownPage, TablePage
+from rayfl.studies.tables import Numbers, ShownPage, TablePage
 
 SCHEMA = pa.schema(
     [
@@ -172,8 +172,7 @@ def _table(part: PairedClients) -> TextTable:
     for place, label in enumerate(part.labels):
         columns.append((label, [written(factor * score, decimals) for score in scores[place]]))
         if part.reference not in (None, place):
-            apart = factor * part.differences[place, places]
-            texts = [f"{value:+.{decimals}f}".replace("-", "\N{MINUS SIGN}") for value in apart]
+            texts = [Numbers(factor, decimals).text(apart, "+") for apart in part.differences[place, places]]
             columns.append((f"difference to {part.labels[part.reference or 0]}", texts))
     header, entries = zip(*columns, strict=True)
     shown = "from the best to the worst" if part.reference is None else "from the largest gain to the largest loss"
