@@ -14,7 +14,6 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import Event, SnapshotTaken
 from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.plan.workload import Workload
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.segments import StateSegments
@@ -60,14 +59,6 @@ def tables(**changes: Any) -> dict[str, Any]:
 def prepared(**changes: Any) -> RunPlan:
     job, _ = prepare(Scenario.from_tables(tables(**changes)), Path("no-data-here"))
     return job
-
-
-def with_workloads(job: RunPlan, *workloads: Workload) -> RunPlan:
-    """The same phases on other data with other networks."""
-    phases = [
-        plan.with_facts(population=workload.population) for plan, workload in zip(job.phases, workloads, strict=True)
-    ]
-    return replace(job, phases=phases, workloads=workloads)
 
 
 def kept_by_clients(snapshot: RunSnapshot, store: StateStore) -> dict[int, dict[str, np.ndarray]]:

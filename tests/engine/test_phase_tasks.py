@@ -30,6 +30,7 @@ from rayfl.runs.archive import GridPlace
 from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
 from rayfl.studies.grid.results import FinishedRun
+from tests.algorithms.scene import TanhNet
 from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
 from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
@@ -71,6 +72,27 @@ def test_the_body_passes_to_the_next_task_bit_for_bit_and_the_head_is_fresh(sche
     for name, tensor in after.items():
         assert torch.equal(tensor, initial[name] if name in HEAD else before[name]), name
     assert not torch.equal(after["first.weight"], initial["first.weight"])
+
+
+@pytest.mark.parametrize("schedule", ["parallel", "relay"])
+def test_weights_pass_by_name_to_a_network_that_lays_them_out_in_another_order(schedule: str) -> None:
+    before = ran([FINETUNE])
+    other = {"schedule": schedule, "model": f"{__name__}:Backwards"}
+    phases = [FINETUNE, {"name": "still", "rounds": 1, "cohort": 3, "local": STILL, **other}]
+    first, second = made(phases)[0].workloads
+    assert [slot.name for slot in second.initial.layout] != [slot.name for slot in first.initial.layout]
+    after = ran(phases)
+    assert all(torch.equal(after[name], before[name]) for name in before)
+
+
+class Backwards(TanhNet):
+    """Its layers are declared from the last to the first."""
+
+    ordered_modules = TanhNet.ordered_modules[::-1]
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes)
+        self._modules = dict(reversed(self._modules.items()))
 
 
 def test_a_head_of_the_same_shape_is_fresh_for_another_task_unless_it_is_to_be_kept() -> None:
