@@ -11,7 +11,7 @@ import numpy as np
 
 from rayfl.backends.inline import InlineBackend
 from rayfl.config.scenario import Scenario
-from rayfl.engine.events import Event, SnapshotTaken
+from rayfl.engine.events import Evaluated, Event, RoundDone, SnapshotTaken
 from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
@@ -102,3 +102,8 @@ def run_on_hosts(job: RunPlan, hosts: int) -> tuple[np.ndarray, list[Event]]:
 def without_clock(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Events as plain values, but for the seconds."""
     return [{key: value for key, value in vars(event).items() if key != "seconds"} for event in events]
+
+
+def by_kind(events: Sequence[Event]) -> list[list[dict[str, Any]]]:
+    """Rounds, then scores: evaluations overlap with later rounds, so the order of all events may differ."""
+    return [without_clock([event for event in events if isinstance(event, kind)]) for kind in (RoundDone, Evaluated)]

@@ -11,10 +11,9 @@ from rich.console import Console
 
 import rayfl
 from rayfl.config import load_scenario
-from rayfl.engine.events import Evaluated, RoundDone
 from rayfl.errors import ScenarioError
 from rayfl.runs.resolution import resolve
-from tests.engine.scenes import prepared, run_on_hosts, without_clock
+from tests.engine.scenes import by_kind, prepared, run_on_hosts
 
 PHASES: list[dict[str, Any]] = [
     {
@@ -87,9 +86,7 @@ def test_model_and_metrics_are_the_same_on_any_number_of_hosts() -> None:
     expected, expected_events = run_on_hosts(job, 1)
     model, events = run_on_hosts(job, 3)
     assert np.array_equal(model, expected)
-    for kind in (RoundDone, Evaluated):
-        mine = without_clock([event for event in events if isinstance(event, kind)])
-        assert repr(mine) == repr(without_clock([e for e in expected_events if isinstance(e, kind)]))
+    assert repr(by_kind(events)) == repr(by_kind(expected_events))
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase["name"])
