@@ -13,7 +13,7 @@ from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, cross_entropy, distance, forward, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, PLAIN, SECOND, Setting, prepared
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
+from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_after, snapshot_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WEIGHT = 0.8
@@ -92,13 +92,8 @@ def test_server_state_of_any_shape_survives_a_snapshot() -> None:
     job, _ = prepared(FEDPROTO, PLAIN)
     whole = cast(job, 1)
     list(whole[0].run())
-    store, (first, _) = MemoryStore(), cast(job, 2)
-    events = first.run()
-    while not (isinstance(event := next(events), RoundDone) and event.round == 2):
-        pass
-    snapshot = snapshot_of(first, store)
     second, server = cast(job, 3)
-    second.restore(snapshot, store)
+    second.restore(*snapshot_after(job, 2, 2))
     list(second.run())
     for name in ("prototypes", "known"):
         assert (server._kept[1].get(name, 0.0) == whole[1]._kept[1].get(name, 0.0)).all()

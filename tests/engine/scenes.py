@@ -18,7 +18,7 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.segments import StateSegments
 from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
-from rayfl.engine.state.state_store import StateStore
+from rayfl.engine.state.state_store import MemoryStore, StateStore
 from rayfl.models.tensors import split
 from rayfl.runs.preparation import prepare
 
@@ -95,6 +95,24 @@ def snapshot_of(scheduler: Scheduler, store: StateStore) -> RunSnapshot:
 def run_on_hosts(job: RunPlan, hosts: int) -> tuple[np.ndarray, list[Event]]:
     """The final model and the events of a run on several hosts, all of them in this process."""
     scheduler, server = cast(job, hosts)
+    events = list(scheduler.run())
+    return split(server.committed()[1])[0], events
+
+
+def snapshot_after(
+    job: RunPlan, round: int, hosts: int, store: StateStore | None = None
+) -> tuple[RunSnapshot, StateStore]:
+    """The state after a round of a run on several hosts, and the store that it is written to, by default in memory."""
+    store = store or MemoryStore()
+    scheduler, _ = cast(job, hosts)
+    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
+    return snapshot_of(scheduler, store), store
+
+
+def continued(job: RunPlan, snapshot: RunSnapshot, store: StateStore, hosts: int) -> tuple[np.ndarray, list[Event]]:
+    """The final model and the later events of a run that goes on from a snapshot on several hosts."""
+    scheduler, server = cast(job, hosts)
+    scheduler.restore(snapshot, store)
     events = list(scheduler.run())
     return split(server.committed()[1])[0], events
 

@@ -24,11 +24,10 @@ from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import Affine
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import split
 from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
 from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike, linear
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_of, without_clock
 
 CLIENTS = len(SIZES)
 SPEEDS = (1.0, 3.0, 0.5, 2.0, 1.0, 4.0, 0.25, 1.5, 2.0, 0.7, 5.0, 1.0)
@@ -303,10 +302,8 @@ def test_a_run_goes_on_after_any_round_with_updates_in_flight(
     for round, snapshot in enumerate(snapshots, start=1):
         began = {update[2] for update in snapshot.in_flight.get("updates", ())}
         assert snapshot.server.open.keys() == (began if round < last else set())
-        scheduler, server = cast(job, 2)
-        scheduler.restore(snapshot, store)
-        later = list(scheduler.run())
-        assert np.array_equal(split(server.committed()[1])[0], whole)
+        model, later = continued(job, snapshot, store, 2)
+        assert np.array_equal(model, whole)
         assert repr(without_clock(rounds_of(later))) == repr(without_clock(rounds_of(events)[round:]))
 
 
@@ -319,11 +316,9 @@ def test_a_finished_run_goes_on_for_more_rounds(traced: dict[str, Any]) -> None:
     done = rounds_of(list(scheduler.run()))
     assert repr(without_clock(done)) == repr(without_clock(rounds_of(events)[:4]))
     snapshot = snapshot_of(scheduler, store)
-    scheduler, server = cast(long, 2)
-    scheduler.restore(snapshot, store)
-    later = rounds_of(list(scheduler.run()))
-    assert np.array_equal(split(server.committed()[1])[0], whole)
-    assert repr(without_clock(later)) == repr(without_clock(rounds_of(events)[4:]))
+    model, later = continued(long, snapshot, store, 2)
+    assert np.array_equal(model, whole)
+    assert repr(without_clock(rounds_of(later))) == repr(without_clock(rounds_of(events)[4:]))
 
 
 def test_the_server_forgets_rounds_that_no_client_will_answer(traced: dict[str, Any]) -> None:

@@ -18,15 +18,13 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import split
 from rayfl.runs.centralised import centralised
 from rayfl.runs.preparation import prepare
 from rayfl.streams import client_stream
 from tests.algorithms.scene import CLASSES, TanhNet
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of
+from tests.engine.scenes import continued, run_on_hosts, snapshot_after
 
 LOCAL: dict[str, Any] = {"batch_size": 16, "lr": 0.2, "momentum": 0.5, "weight_decay": 0.01}
 CENTRAL: dict[str, Any] = {"name": "central", "schedule": "central", "rounds": 3, "local": LOCAL}
@@ -188,14 +186,8 @@ def test_the_counterpart_leaves_out_what_belongs_to_clients() -> None:
 def test_kept_momentum_survives_a_snapshot_and_the_counterpart_may_keep_it_too() -> None:
     job, _ = made([CENTRAL | {"keep_momentum": True}])
     whole, _ = run_on_hosts(job, 1)
-    scheduler, _ = cast(job, 2)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
-    scheduler, server = cast(job, 1)
-    scheduler.restore(snapshot, store)
-    list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], whole)
+    model, _ = continued(job, *snapshot_after(job, 2, 2), hosts=1)
+    assert np.array_equal(model, whole)
     federated, _ = made([FEDERATED | {"local": LOCAL}])
     (phase,) = centralised(federated.scenario, federated.phases[0].population.sizes, True).phases
     assert isinstance(phase, CentralPhase)

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from rayfl.engine.events import RoundDone
 from rayfl.engine.state.segments import stored_states
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.engine.state.tensor_memory import KeptTensor, TensorMemory
 from rayfl.errors import ScenarioError
 from rayfl.models.tensors import split
-from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_after, without_clock
 
 LOCAL = {"epochs": 1, "batch_size": 4, "lr": 0.1, "momentum": 0.5}
 PHASES: list[dict[str, Any]] = [
@@ -74,11 +73,8 @@ def test_a_run_ends_with_the_same_bits_whatever_its_hosts_keep_in_memory(
 def test_snapshots_are_the_same_wherever_states_are(tmp_path: Path, held: dict[TensorMemory, tuple[int, int]]) -> None:
     """Byte for byte in the store; and what is restored keeps to the budget."""
     whole, _ = run_on_hosts(job_with(1), 1)
-    manifests = []
-    for budget in (1.0, 1000 / 2**30):
-        scheduler, _ = cast(job_with(budget), 2)
-        next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 7)
-        manifests.append(snapshot_of(scheduler, FolderStore(tmp_path)))
+    budgets = (1.0, 1000 / 2**30)
+    manifests = [snapshot_after(job_with(budget), 7, 2, FolderStore(tmp_path))[0] for budget in budgets]
     assert manifests[0] == manifests[1]
     assert len(stored_states(manifests[0].clients, FolderStore(tmp_path))) > 6
     held.clear()

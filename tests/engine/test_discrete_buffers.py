@@ -36,7 +36,7 @@ from rayfl.models.tensors import SentModel, WholeModel, split
 from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, people, prepared
-from tests.engine.scenes import cast, kept_by_clients, snapshot_of, without_clock
+from tests.engine.scenes import cast, kept_by_clients, snapshot_after, snapshot_of, without_clock
 
 
 class FromFirstBatch(nn.Module):
@@ -413,12 +413,8 @@ def test_a_resumed_run_ends_with_the_same_bits(name: str) -> None:
     job, _ = job_of(algorithm, phase, **changes)
     whole, events = run_on_hosts(job, 1)
     assert isinstance(whole, WholeModel)
-    first, _ = cast(job, 3)
-    next(event for event in first.run() if isinstance(event, RoundDone) and event.round == 2)
-    store = MemoryStore()
-    snapshot = snapshot_of(first, store)
     second, server = cast(job, 2)
-    second.restore(snapshot, store)
+    second.restore(*snapshot_after(job, 2, 3))
     later = list(second.run())
     assert same_bits(server.committed()[1], whole)
     *_, ours = [event for event in without_clock(later) if "scores" in event]

@@ -18,7 +18,7 @@ from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import LostError
 from rayfl.models.tensors import split
-from tests.engine.scenes import TINY, cast, prepared, run_on_hosts, without_clock
+from tests.engine.scenes import TINY, cast, continued, prepared, run_on_hosts, without_clock
 
 LOCAL = {"batch_size": 16, "epochs": 1, "lr": 0.1}
 PLAIN = {"name": "plain", "rounds": 5, "cohort": 4, "local": LOCAL}
@@ -132,12 +132,10 @@ def test_a_run_that_loses_a_host_goes_on_with_the_others_after_its_last_committe
     events, (taken,) = events_until_lost(job, tmp_path, monkeypatch, lost=4)
     done = [event.round for event in events if isinstance(event, RoundDone)]
     assert taken.round == done[-1] >= 3
-    scheduler, server = cast(job, hosts=2)
-    scheduler.restore(RunSnapshot.from_json(taken.snapshot), FolderStore(tmp_path))
-    after = list(scheduler.run())
+    model, after = continued(job, RunSnapshot.from_json(taken.snapshot), FolderStore(tmp_path), hosts=2)
     assert [event.round for event in after if isinstance(event, RoundDone)] == list(range(done[-1] + 1, 6))
     expected, alone = run_on_hosts(prepared(**TINY | changes), 1)
-    assert np.array_equal(split(server.committed()[1])[0], expected)
+    assert np.array_equal(model, expected)
     both = [event for event in [*events, *after] if not isinstance(event, SnapshotTaken)]
     assert without_clock(both) == without_clock(alone)
 

@@ -19,10 +19,9 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
 from rayfl.errors import RayflError, ScenarioError
-from rayfl.models.tensors import split
 from rayfl.streams import client_stream
 from tests.algorithms.scene import FOUR_ROUNDS, OF_ANY_SCENE, PARTIAL, SEED, SIZES, prepared, supported
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_of, without_clock
 
 BYTES = 4 * (4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3)
 """Of the model: float32, three dense layers with biases."""
@@ -219,10 +218,8 @@ def test_a_run_goes_on_with_its_virtual_time(round: int, ahead: int, tmp_path: P
     scheduler._backend.rounds_ahead = ahead  # type: ignore[misc]
     next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
     snapshot = snapshot_of(scheduler, store)
-    scheduler, server = cast(job, 2)
-    scheduler.restore(snapshot, store)
-    later = list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], whole)
+    model, later = continued(job, snapshot, store, 2)
+    assert np.array_equal(model, whole)
     done = [event for event in without_clock(events) if "train_loss" in event and event["round"] > round]
     assert repr([event for event in without_clock(later) if "train_loss" in event]) == repr(done)
 

@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 
 from rayfl.algorithms.personalization import Ditto
 from rayfl.backends.inline import InlineBackend
-from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.engine.events import Evaluated
 from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
@@ -24,7 +24,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
-from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import continued, kept_by_clients, run_on_hosts, snapshot_after, snapshot_of, without_clock
 
 PERSONAL: dict[str, Any] = {"evaluation": {"every": 1, "client_model": "personal", "batch_size": 3}}
 FULL_BATCH = PLAIN.with_local(batch_size="full")
@@ -108,13 +108,7 @@ def test_neither_hosts_nor_rounds_submitted_ahead_change_a_score(name: str) -> N
 def test_a_run_that_goes_on_from_a_snapshot_gives_the_same_scores(round: int) -> None:
     job, _ = made("ditto")
     whole, _, _ = finished(job, 1)
-    scheduler, _ = cast(job, 3)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
-    scheduler, _ = cast(job, 2)
-    scheduler.restore(snapshot, store)
-    later = without_clock(list(scheduler.run()))
+    later = without_clock(continued(job, *snapshot_after(job, round, 3), hosts=2)[1])
     assert later == without_clock(whole)[-len(later) :]
     assert [event["round"] for event in later if "scores" in event] == list(range(round, PLAIN.rounds + 1))
 

@@ -22,10 +22,8 @@ from rayfl.data.store import ShardStore
 from rayfl.engine.events import Evaluated
 from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import DataError, ScenarioError
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import split
 from rayfl.runs.archive import GridPlace
 from rayfl.runs.preparation import prepare
 from rayfl.runs.resolution import resolve
@@ -33,7 +31,7 @@ from rayfl.studies.grid.results import FinishedRun
 from tests.algorithms.scene import TanhNet
 from tests.callbacks.scene import StopAt
 from tests.engine.phase_tasks import FINETUNE, HERE, PRETRAIN, tables
-from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import continued, defined, run_on_hosts, snapshot_after, without_clock
 
 QUIET = Console(quiet=True)
 STILL = {"epochs": 1, "batch_size": 16, "lr": 1e-30}
@@ -150,16 +148,8 @@ def test_it_goes_on_from_a_snapshot_on_either_side_of_the_border(algorithm: Any,
     """
     job, _ = made([{**PRETRAIN, "algorithm": algorithm}, {**FINETUNE, "algorithm": algorithm}])
     whole, _ = run_on_hosts(job, 1)
-    scheduler, _ = cast(job, 2)
-    for event in scheduler.run():
-        if getattr(event, "round_in_phase", None) and event.round == stop:
-            store = MemoryStore()
-            snapshot = snapshot_of(scheduler, store)
-            break
-    scheduler, server = cast(job, 3)
-    scheduler.restore(snapshot, store)
-    list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], whole)
+    model, _ = continued(job, *snapshot_after(job, stop, 2), hosts=3)
+    assert np.array_equal(model, whole)
 
 
 def test_each_phase_is_scored_by_its_own_metrics() -> None:

@@ -23,12 +23,11 @@ from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, SpendingByClient
-from rayfl.models.tensors import split
 from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import with_noise
 from rayfl.streams import stream
 from tests.counting import Counted, touched_by
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_after, snapshot_of, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 
 BUDGET = 15.0
@@ -209,18 +208,13 @@ def test_a_run_that_goes_on_from_a_snapshot_spends_and_leaves_out_as_if_never_in
     round: int, leaving_out: RunPlan, left_out: tuple[np.ndarray, list[Event]]
 ) -> None:
     model, events = left_out
-    scheduler, _ = cast(leaving_out, 2)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
+    snapshot, store = snapshot_after(leaving_out, round, 2)
     before = spent_in([event for event in rounds(events) if event.round <= round])
     assert {client: dict(spent) for client, spent in snapshot.privacy.spent.items()} == before
     earlier = (event.left_out for event in rounds(events) if event.round <= round)
     assert set(snapshot.privacy.left_out) == {client for left_out in earlier for client in left_out}
-    scheduler, server = cast(leaving_out, 3)
-    scheduler.restore(snapshot, store)
-    later = list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], model)
+    resumed, later = continued(leaving_out, snapshot, store, 3)
+    assert np.array_equal(resumed, model)
     done = [event for event in rounds(events) if event.round > round]
     assert repr(without_clock(rounds(later))) == repr(without_clock(done))
     assert repr(cut_short(later)) == repr(cut_short(events))
@@ -233,13 +227,8 @@ def test_clients_that_keep_state_go_on_after_a_phase_that_ended_early() -> None:
     model, events = run_on_hosts(given, 3)
     (ended,) = cut_short(events)
     assert [event.round for event in rounds(events)] == [*range(1, ended.round), 31, 32]
-    scheduler, _ = cast(given, 3)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == ended.round - 1)
-    resumed, server = cast(given, 2)
-    store = MemoryStore()
-    resumed.restore(snapshot_of(scheduler, store), store)
-    list(resumed.run())
-    assert np.array_equal(split(server.committed()[1])[0], model)
+    resumed, _ = continued(given, *snapshot_after(given, ended.round - 1, 3), hosts=2)
+    assert np.array_equal(resumed, model)
 
 
 @pytest.mark.slow

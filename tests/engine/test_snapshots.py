@@ -22,7 +22,16 @@ from rayfl.engine.state.snapshots import RunSnapshot
 from rayfl.engine.state.state_store import FolderStore, MemoryStore, StateStore
 from rayfl.errors import LostError, RayflError
 from rayfl.models.tensors import split
-from tests.engine.scenes import cast, kept_by_clients, prepared, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import (
+    cast,
+    continued,
+    kept_by_clients,
+    prepared,
+    run_on_hosts,
+    snapshot_after,
+    snapshot_of,
+    without_clock,
+)
 
 LOCAL = {"epochs": 2, "batch_size": 4, "lr": 0.1, "momentum": 0.5, "lr_decay": 0.9}
 PHASES: list[dict[str, Any]] = [
@@ -95,13 +104,6 @@ def told_after(round: int, events: list[Event]) -> list[Event]:
     return events[done + 1 :]
 
 
-def snapshot_after(round: int, hosts: int, store: StateStore) -> RunSnapshot:
-    """As a file has it: through JSON and back."""
-    scheduler, _ = cast(JOB, hosts)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    return snapshot_of(scheduler, store)
-
-
 def check_equal(snapshot: RunSnapshot, store: StateStore, other: RunSnapshot, other_store: StateStore) -> None:
     """Checks that two snapshots hold the same, however states are spread over hosts and files."""
     assert described(replace(snapshot, clients=())) == described(replace(other, clients=()))
@@ -148,15 +150,9 @@ def test_a_second_phase_of_the_same_algorithm_does_not_inherit_clients_states() 
     again = {**moon, "name": "second", "schedule": "parallel", "cohort": {"explicit": [[0], [1, 2, 3, 4]]}}
     job = prepared(**SCENARIO | {"phases": [moon, again]})
     whole, _ = run_on_hosts(job, 1)
-    scheduler, _ = cast(job, 3)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 3)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
+    snapshot, store = snapshot_after(job, 3, 3)
     assert stored_states(snapshot.clients, store).tolist() == [(0, KEPT.index("phase"), 3)]
-    scheduler, server = cast(job, 2)
-    scheduler.restore(snapshot, store)
-    list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], whole)
+    assert np.array_equal(continued(job, snapshot, store, 2)[0], whole)
 
 
 def test_a_snapshot_is_not_changed_by_what_comes_after_it() -> None:
@@ -170,10 +166,7 @@ def test_a_snapshot_is_not_changed_by_what_comes_after_it() -> None:
     list(events)
     whole = split(server.committed()[1])[0]
     for hosts in (1, 3):
-        scheduler, server = cast(job, hosts)
-        scheduler.restore(snapshot, store)
-        list(scheduler.run())
-        assert np.array_equal(split(server.committed()[1])[0], whole)
+        assert np.array_equal(continued(job, snapshot, store, hosts)[0], whole)
         assert described(snapshot) == before
 
 
@@ -200,7 +193,7 @@ def test_a_snapshot_is_plain_data(recorded: Recorded) -> None:
 
 def test_states_in_a_snapshot_are_keyed_by_client_whatever_host_they_were_on(recorded: Recorded) -> None:
     store = MemoryStore()
-    check_equal(snapshot_after(4, 1, store), store, taken(recorded, 4), recorded.store)
+    check_equal(*snapshot_after(JOB, 4, 1, store), taken(recorded, 4), recorded.store)
     clients = kept_by_clients(taken(recorded, 5), recorded.store)
     assert len(clients) > 5
     assert all(state.keys() == {"phase/control", "phase/last"} for state in clients.values())
@@ -264,9 +257,7 @@ def test_the_first_snapshot_of_a_run_that_goes_on_writes_only_what_changed_since
     cohorts = [[0, 1, 2, 3, 5], [4, 1]]
     phase = {"name": "p", "rounds": 2, "cohort": {"explicit": cohorts}, "algorithm": "scaffold", "local": LOCAL}
     job = prepared(**SCENARIO | {"phases": [phase]})
-    scheduler, _ = cast(job, 2)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone))
-    before = snapshot_of(scheduler, FolderStore(tmp_path))
+    before, _ = snapshot_after(job, 1, 2, FolderStore(tmp_path))
     scheduler, _ = cast(job, 3)
     scheduler.restore(before, FolderStore(tmp_path))
     next(event for event in scheduler.run() if isinstance(event, RoundDone))
@@ -285,7 +276,7 @@ def test_the_first_snapshot_of_a_run_that_goes_on_writes_only_what_changed_since
 
 @pytest.mark.parametrize("damage", ["changed", "removed"])
 def test_a_state_that_is_damaged_or_missing_is_named(damage: str, tmp_path: Path) -> None:
-    snapshot = snapshot_after(4, 2, FolderStore(tmp_path))
+    snapshot, _ = snapshot_after(JOB, 4, 2, FolderStore(tmp_path))
     file = tmp_path / snapshot.clients[1].segments[0].place
     if damage == "changed":
         content = bytearray(file.read_bytes())

@@ -21,12 +21,10 @@ from rayfl.engine.executors.one_by_one import OneByOne
 from rayfl.engine.executors.stacked import Stacked
 from rayfl.engine.initial_model import build_network
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.local.context import ClientContext, ClientFacts, ClientNetwork, ClientStreams, UpdatePlan
 from rayfl.local.requests import Affine, ClientUpdate, LocalTraining, LossTerm
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import split
-from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
+from tests.engine.scenes import continued, prepared, run_on_hosts, snapshot_after
 from tests.engine.unequal_images import COHORT
 from tests.local.bench import Bench
 
@@ -106,19 +104,12 @@ def test_a_round_from_states_that_others_left_is_that_of_one_by_one(
     stacked: list[list[int]], algorithm: dict[str, Any]
 ) -> None:
     one_by_one = job(1, MLP, rounds=3, algorithm=algorithm)
-    scheduler, _ = cast(one_by_one, 2)
-    events = scheduler.run()
-    for event in events:
-        if isinstance(event, RoundDone) and event.round == 2:
-            break
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
+    kept = snapshot_after(one_by_one, 2, 2)
     results = []
     for made in (one_by_one, job(3, MLP, rounds=3, algorithm=algorithm)):
-        goes_on, server = cast(made, 1)
-        goes_on.restore(snapshot, store)
-        assert [event.round for event in goes_on.run() if isinstance(event, RoundDone)] == [3]
-        results.append(split(server.committed()[1])[0])
+        model, later = continued(made, *kept, hosts=1)
+        assert [event.round for event in later if isinstance(event, RoundDone)] == [3]
+        results.append(model)
     assert len(stacked) == 3
     assert distance(*results) <= 1e-5
 

@@ -12,19 +12,16 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from rayfl.engine.events import RoundDone
 from rayfl.engine.initial_model import flat_model
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.local.batches import TrainingBatch
 from rayfl.local.context import ClientContext
 from rayfl.local.state import Declaration
 from rayfl.models.flat import FlatModel
-from rayfl.models.tensors import split
 from rayfl.tasks.supervised import Classification
 from tests.algorithms.scene import TanhNet
-from tests.engine.scenes import cast, prepared, run_on_hosts, snapshot_of
+from tests.engine.scenes import continued, prepared, run_on_hosts, snapshot_after
 
 SEEN: list[tuple[int, int, list[float]]] = []
 """(round, client, the queue that a batch found)."""
@@ -115,15 +112,10 @@ def test_a_queue_is_found_again_in_the_next_round(schedule: str) -> None:
 @pytest.mark.parametrize("schedule", ["parallel", "relay", "central"])
 def test_a_run_goes_on_in_the_middle_with_its_queues(schedule: str) -> None:
     whole, _ = run_on_hosts(job("Queued", schedule), 2)
-    scheduler, _ = cast(job("Queued", schedule), 1)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
+    kept = snapshot_after(job("Queued", schedule), 2, 1)
     for hosts in (1, 3):
-        scheduler, server = cast(job("Queued", schedule), hosts)
-        scheduler.restore(snapshot, store)
-        list(scheduler.run())
-        assert np.array_equal(split(server.committed()[1])[0], whole)
+        model, _ = continued(job("Queued", schedule), *kept, hosts=hosts)
+        assert np.array_equal(model, whole)
 
 
 @pytest.mark.parametrize("where", ["phases.p.server_training", "evaluation.personalize"])

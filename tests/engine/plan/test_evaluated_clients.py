@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from rayfl.config.execution import Evaluation
 from rayfl.data.dataset import Samples, Shards
 from rayfl.data.held_out import HeldOut
-from rayfl.engine.events import Evaluated, RoundDone
+from rayfl.engine.events import Evaluated
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.slices import Slice, Slices, cut, slices_of_round
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from tests.algorithms.scene import PLAIN, SIZES, prepared
-from tests.engine.scenes import cast, defined, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import continued, defined, run_on_hosts, snapshot_after, without_clock
 
 
 def evaluations(hosts: int, **evaluation: Any) -> list[Evaluated]:
@@ -97,14 +96,8 @@ def test_hosts_and_snapshots_do_not_change_who_is_drawn() -> None:
     other, events = run_on_hosts(job, 3)
     assert np.array_equal(model, other)
     assert without_clock(events) == without_clock(whole)
-    scheduler, _ = cast(job, 2)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == 2)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
-    scheduler, _ = cast(job, 3)
-    scheduler.restore(snapshot, store)
-    later = without_clock(list(scheduler.run()))
-    assert later == without_clock(whole)[-len(later) :]
+    _, later = continued(job, *snapshot_after(job, 2, 2), hosts=3)
+    assert without_clock(later) == without_clock(whole)[-len(later) :]
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from rayfl.models.tensors import split
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SIZES, Setting, people, prepared
 from tests.counting import Counted, touched_by
-from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
+from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_after, snapshot_of, without_clock
 
 SEEN: list[dict[str, Any]] = []
 """What `Watching` saw, round by round, as plain values."""
@@ -132,14 +132,8 @@ def test_a_sampler_draws_for_a_relay_too() -> None:
 @pytest.mark.parametrize(("sampler", "round"), [("Watching", 3), ("Blind", 3)])
 def test_a_snapshot_holds_what_later_cohorts_depend_on(sampler: str, round: int) -> None:
     whole_model, whole = run_on_hosts(job(sampler), 1)
-    scheduler, _ = cast(job(sampler), 2)
-    next(event for event in scheduler.run() if isinstance(event, RoundDone) and event.round == round)
-    store = MemoryStore()
-    snapshot = snapshot_of(scheduler, store)
-    scheduler, server = cast(job(sampler), 3)
-    scheduler.restore(snapshot, store)
-    later = list(scheduler.run())
-    assert np.array_equal(split(server.committed()[1])[0], whole_model)
+    model, later = continued(job(sampler), *snapshot_after(job(sampler), round, 2), hosts=3)
+    assert np.array_equal(model, whole_model)
     assert repr(without_clock(later)) == repr(without_clock(whole[len(whole) - len(later) :]))
 
 
