@@ -70,6 +70,14 @@ def images_drawn_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A file's tests share a cache with no others."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def own_import_path() -> Iterator[None]:
     """What a test makes importable is gone after it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,7 @@ from rayfl.data.files import cache_folder
 from rayfl.data.store import ShardStore, build_store
 from rayfl.data.subsets import at_places, chosen_numbers
 
-
-@pytest.fixture(scope="module", autouse=True)
-def cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("cache_of_its_own")
 
 
 def classes(name: str, data_seed: int, count: int) -> set[int]:

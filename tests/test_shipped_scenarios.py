@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
@@ -31,6 +31,8 @@ from rayfl.studies.grid.cell_checks import check_cells
 from rayfl.studies.grid.cell_runs import planned
 from rayfl.studies.grid.cells import Cell, cells_of
 from rayfl.studies.grid.schema import Grid, Published, load_grid
+
+pytestmark = pytest.mark.usefixtures("cache_of_its_own", "images_drawn_once")
 
 SCENARIOS, GRIDS = find_scenarios(), find_grids()
 
@@ -105,13 +107,6 @@ def quick_set(names: Iterable[str], *chosen: str) -> list[Any]:
 def on_stand_ins(name: str) -> list[str]:
     """Overrides that a scenario or grid needs on generated data."""
     return ["data.source=generated", *(SMALL_CROPS if name in ("cityscapes_fps", "fps_table_5_cityscapes") else [])]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cache_of_its_own(images_drawn_once: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAYFL_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 def first_of(grid: Grid) -> Grid:

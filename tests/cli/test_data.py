@@ -41,11 +41,6 @@ def scenario(tmp_path: Path, name: str = "tests.user_code:vectors", more: str = 
     return str(path)
 
 
-def prices() -> Any:
-    x = np.arange(60.0)[:, None]
-    return x, x[:, 0], x, x[:, 0]
-
-
 @given(st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=9), min_size=1, max_size=6))
 def test_classes_and_distances_are_those_of_the_plain_definition(by_client: list[list[int]]) -> None:
     labels = np.array([label for client in by_client for label in client])
@@ -143,17 +138,17 @@ def named() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "more", "said"),
+    ("more", "said"),
     [
-        ("prices", "clients = 3", "labels are not classes; data.labels_by can derive classes from them"),
-        ("prices", 'clients = 3\npartition = "shards"\nlabels_by = "quantiles"', "distance: total variation"),
+        ("clients = 3", "labels are not classes; data.labels_by can derive classes from them"),
+        ('clients = 3\npartition = "shards"\nlabels_by = "quantiles"', "distance: total variation"),
     ],
 )
 def test_data_without_classes_has_a_split_too(
-    name: str, more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    more: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "split.png"
-    assert main([scenario(tmp_path, f"{__name__}:{name}", more), "--out", str(out)]) == 0
+    assert main([scenario(tmp_path, "tests.researcher:prices", more), "--out", str(out)]) == 0
     assert said in capsys.readouterr().out
     assert out.stat().st_size > 10_000
 

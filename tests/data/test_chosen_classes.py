@@ -36,11 +36,6 @@ def numbered() -> Dataset:
     return Dataset("numbered", parts[0], parts[1], CLASSES, Provenance("arrays", ""), natural, {"further": parts[2]})
 
 
-def prices() -> tuple[Any, ...]:
-    x = np.arange(60.0)[:, None]
-    return x, x[:, 0], x, x[:, 0]
-
-
 def rare() -> tuple[Any, ...]:
     """Class 2 has one training sample, class 3 none, and class 1 no test sample."""
     y = np.array([0] * 30 + [1] * 29 + [2])
@@ -162,7 +157,7 @@ def test_places_beyond_the_last_class_are_named() -> None:
 
 def test_labels_other_than_classes_raise() -> None:
     with pytest.raises(ScenarioError, match=r"data\.classes: needs class labels, but those of .*prices are float32\["):
-        store({"places": [[0, 1]]}, name=f"{HERE}:prices")
+        store({"places": [[0, 1]]}, name="tests.researcher:prices")
 
 
 def test_symbols_of_a_text_raise() -> None:

@@ -62,11 +62,6 @@ def one_untested() -> Dataset:
     )
 
 
-class Linear(torch.nn.Linear):
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(2, num_classes)
-
-
 SPLIT: dict[str, Any] = {
     "name": f"{HERE}:blobs",
     "clients": CLIENTS,
@@ -78,8 +73,8 @@ SPLIT: dict[str, Any] = {
 
 def tables(evaluation: dict[str, Any], data: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     phase = FEDERATED | {"cohort": 4}
-    whole = {"name": "fair", "data": SPLIT if data is None else data, "model": f"{HERE}:Linear", "phases": [phase]}
-    return whole | {"evaluation": evaluation} | changes
+    whole = {"name": "fair", "model": "tests.user_code:Linear", "phases": [phase], "evaluation": evaluation}
+    return whole | {"data": SPLIT if data is None else data} | changes
 
 
 def prepared(evaluation: dict[str, Any], **changes: Any) -> RunPlan:
@@ -148,10 +143,7 @@ def test_pooled_accuracies_are_those_of_the_test_samples_classes_weighted_by_eac
     vector, events = run_on_hosts(job, 2)
     (evaluated,) = [event for event in events if isinstance(event, Evaluated)]
     assert not evaluated.clients, "no client is scored on samples of its own for this"
-    slots = {name: slot for slot in job.result.initial.layout for name in slot.names}
-    weight, bias = (
-        vector[slots[name].offset : slots[name].offset + slots[name].size].astype(float) for name in ("weight", "bias")
-    )
+    weight, bias = (vector[slot.offset : slot.offset + slot.size].astype(float) for slot in job.result.initial.layout)
     store = job.result.store
     right = (store.test.x @ weight.reshape(3, 2).T + bias).argmax(axis=1) == store.test.y
     of_class = [right[store.test.y == label].mean() for label in range(3)]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
 from rich.console import Console
 
 import rayfl
@@ -36,17 +35,12 @@ def blobs() -> Dataset:
     )
 
 
-class Linear(torch.nn.Linear):
-    def __init__(self, num_classes: int) -> None:
-        super().__init__(2, num_classes)
-
-
 def tables(data: dict[str, Any], **changes: Any) -> dict[str, Any]:
     partition = {"name": "dirichlet", "beta": 1.0}
     return {
         "name": "sets",
         "data": {"name": f"{HERE}:blobs", "clients": 6, "partition": partition, **data},
-        "model": f"{HERE}:Linear",
+        "model": "tests.user_code:Linear",
         "phases": [FEDERATED],
     } | changes
 
