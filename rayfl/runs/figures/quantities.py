@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from rayfl.config.registry import nearest
-from rayfl.engine.plan.headline import unit_of
+from rayfl.engine.plan.headline import Headline, unit_of
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 
@@ -124,16 +124,21 @@ def asked(metrics: str | Iterable[str]) -> list[str]:
     return [metrics] if isinstance(metrics, str) else list(dict.fromkeys(metrics))
 
 
-def default_metric(runs: Sequence[RecordedRun]) -> str:
+def default_metric(headlines: Iterable[Headline], where: str = "metric", todo: str = "name one that all report") -> str:
     """The column with the result of all runs.
+
+    Args:
+        headlines: The metrics that rank the rounds of each run.
+        where: What an error begins with.
+        todo: What it asks for.
 
     Raises:
         ScenarioError: They report different ones.
     """
-    columns = list(dict.fromkeys(run.headline.reported for run in runs))
+    columns = list(dict.fromkeys(headline.reported for headline in headlines))
     if len(columns) > 1:
         named = " and ".join(f"'{column}'" for column in columns)
-        raise ScenarioError(f"metric: the runs are ranked by different metrics, {named}; name one that all report")
+        raise ScenarioError(f"{where}: the runs are ranked by different metrics, {named}; {todo}")
     return columns[0]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -137,6 +137,12 @@ def balanced(text: str, most: int) -> list[str]:
     return next((text_lines for width in widths if len(text_lines := wrapped(width)) == lines), wrapped(most))
 
 
-def caption_data(figure: Figure, data: DataNote) -> None:
+def data_text(data: Iterable[DataNote]) -> str:
+    """Names all data of a figure, each once, and whether it was generated."""
+    return ", ".join(dict.fromkeys(one.text for one in data))
+
+
+def caption_data(figure: Figure, *data: DataNote) -> None:
     """Names the data in small print below a figure, and whether it was generated."""
-    figure.supxlabel(f"Data: {data.text}", fontsize=7.5, color=GREY, parse_math=False)
+    text = textwrap.fill(f"Data: {data_text(data)}", int(17 * figure.get_figwidth()))
+    figure.supxlabel(text, fontsize=7.5, color=GREY, parse_math=False)

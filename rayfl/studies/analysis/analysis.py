@@ -20,6 +20,7 @@ from rayfl.engine.plan.headline import Headline
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures import phase_marks as switches
 from rayfl.runs.figures.notebook import NotebookFigure
+from rayfl.runs.figures.quantities import default_metric
 from rayfl.runs.figures.style import COLOURS, SCREEN, caption_data, write
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -33,7 +34,7 @@ def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: floa
     figure = NotebookFigure(figsize=(width, height), layout="constrained", scale=SCREEN)
     heading = ": ".join([title, *_common_to(runs)])
     figure.suptitle(textwrap.fill(heading, int(8.5 * width)), parse_math=False)
-    caption_data(figure, runs[0].data)
+    caption_data(figure, *(run.data for run in runs))
     return figure
 
 
@@ -174,10 +175,12 @@ class Analysis(Component, ABC):
 
     Attributes:
         most_runs: Largest number of runs at once; None for any number.
+        draws_headline: Whether it draws the headline metric of all runs on one axis.
         title: Heading of the picture.
     """
 
     most_runs: ClassVar[int | None] = None
+    draws_headline: ClassVar[bool] = False
     title: ClassVar[str]
 
     def check_number(self, runs: int) -> None:
@@ -188,6 +191,15 @@ class Analysis(Component, ABC):
         """
         if self.most_runs is not None and runs > self.most_runs:
             raise ScenarioError(f"'{self.name}' takes at most {self.most_runs} runs at once; you named {runs}")
+
+    def check_headline(self, runs: Sequence[RunFolder]) -> None:
+        """Checks that what is drawn on one axis is one metric.
+
+        Raises:
+            ScenarioError: The runs are ranked by different metrics.
+        """
+        if self.draws_headline:
+            default_metric((run.headline for run in runs), f"'{self.name}'", "analyse them apart")
 
     @abstractmethod
     def units(self, runs: Sequence[RunFolder]) -> list[WorkUnit]:

@@ -39,6 +39,7 @@ from rayfl.studies.analysis.run_folder import RunFolder
 class Gains(OfRounds):
     """Local and global gain of every round."""
 
+    draws_headline: ClassVar[bool] = True
     title: ClassVar[str] = "Gains of local training and aggregation in a round"
 
     def evaluations(self, clients: float) -> float:

@@ -88,6 +88,7 @@ class Convex(OfRounds):
             it, with the cohorts and random streams of the run. All rounds of a phase are then one unit.
     """
 
+    draws_headline: ClassVar[bool] = True
     title: ClassVar[str] = "The best convex combination of a round's local models"
 
     starts: PositiveInt = 3

@@ -55,6 +55,7 @@ class Curve(Analysis):
         batch_size: Batch size for counting the clients' batches; by default that of the last phase.
     """
 
+    draws_headline: ClassVar[bool] = True
     title: ClassVar[str] = "Learning curves"
 
     window: PositiveInt = 41

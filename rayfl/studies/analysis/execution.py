@@ -166,6 +166,7 @@ def run_analysis(
         DataError: As for `Analysis.units`, or the results contradict the records of the run.
         ResourceError: The folder is not writable, or the cluster lacks resources.
     """
+    analysis.check_headline(runs)
     units = analysis.units(runs)
     digest, result = _digest(analysis, runs), _result(analysis, launch)
     check_writable(result.parent)

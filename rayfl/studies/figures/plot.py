@@ -14,7 +14,7 @@ from rayfl.config.registry import nearest
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
 from rayfl.runs.figures.quantities import X, asked, default_metric, phase_ends, quantity_of, x_axis
-from rayfl.runs.figures.style import FORMATS, MOST_LINES, LineStyle, Width, drawing, line_style, write
+from rayfl.runs.figures.style import FORMATS, MOST_LINES, LineStyle, Width, data_text, drawing, line_style, write
 from rayfl.studies.figures.clients import By, check_idle_with_clients, figure_of_clients
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.scores import At, check_round, words_of
@@ -99,7 +99,7 @@ def plot(
         raise ScenarioError("at: has no effect on learning curves; give a key of the scenarios as x")
     check_round(recorded.runs, at)
     with drawing():
-        names = asked(metrics) or ([] if by else [default_metric(recorded.runs)])
+        names = asked(metrics) or ([] if by else [default_metric(run.headline for run in recorded.runs)])
         if by == "client":
             check_idle_with_clients(x=(x, "rounds"), at=(at, "last"), smooth=(smooth, 1), band=(band, "std"))
             caption = _caption(recorded, 1, "none", "last scores of each client")
@@ -187,7 +187,7 @@ def _caption(recorded: Recorded, smooth: int, band: Band, scores: str = "") -> s
     """States which rounds scores are from, what the means and bands are over, the data, and the version."""
     parts = [*([scores] if scores else []), *_means(recorded, band)]
     parts += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
-    parts.append("data: " + ", ".join(data.text for data in recorded.data))
+    parts.append(f"data: {data_text(recorded.data)}")
     parts += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]
     text = "; ".join(parts)
     return text[:1].upper() + text[1:]

@@ -14,12 +14,13 @@ from rich.console import Console
 import rayfl
 from rayfl.errors import ScenarioError
 from rayfl.runs.archive import RunArchive
-from rayfl.studies.analysis.analysis import names_of
+from rayfl.runs.figures.recorded_run import DataNote
+from rayfl.studies.analysis.analysis import names_of, new_figure
 from rayfl.studies.analysis.curve import first_reaching, switch_of
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import SIZES
 from tests.callbacks import scene
-from tests.studies.analysis.scene import analysed, build
+from tests.studies.analysis.scene import analysed, build, finished
 
 
 def test_the_curve_is_the_least_squares_polynomial_in_every_window(finished_run: RunFolder, tmp_path: Path) -> None:
@@ -80,6 +81,30 @@ def test_a_dotted_line_marks_the_switch_to_the_last_phase(finished_run: RunFolde
     axes = build("curve", window=3, order=1).draw(rows, [finished_run]).axes[0]
     dotted = [line.get_xdata()[0] for line in axes.lines if line.get_linestyle() == ":"]
     assert dotted == [2.5]  # two rounds of the relay come before
+
+
+@pytest.mark.parametrize("name", ["curve", "gains", "convex"])
+def test_runs_that_are_ranked_by_different_metrics_are_not_drawn_on_one_axis(
+    finished_run: RunFolder, by_loss: RunFolder, name: str
+) -> None:
+    said = f"'{name}': the runs are ranked by different metrics, 'test_accuracy' and 'test_loss'; analyse them apart"
+    with pytest.raises(ScenarioError) as refused:
+        rayfl.analyse(name, [finished_run.path, by_loss.path], backend="inline", quiet=True)
+    assert str(refused.value) == said
+
+
+@pytest.fixture(scope="module")
+def by_loss(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that is ranked by its loss."""
+    short = [scene.PLAIN | {"rounds": 1}]
+    return finished(tmp_path_factory.mktemp("by_loss"), phases=short, evaluation={"headline": "loss"})
+
+
+def test_a_picture_names_the_data_of_all_its_runs() -> None:
+    data = [DataNote("cifar10", "files"), DataNote("cifar10", "files"), DataNote("mnist", "generated")]
+    runs: Any = [SimpleNamespace(place=None, data=one) for one in data]
+    shown = new_figure("Learning curves", runs, 11, 7).get_supxlabel()
+    assert shown == "Data: cifar10 (real files), mnist (generated, no real data)"
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.quantities import default_metric
 from rayfl.runs.figures.recorded_run import DataNote
+from rayfl.runs.figures.style import data_text
 from rayfl.runs.folder import SCENARIO_FILE
 from rayfl.studies.figures.groups import Recorded, read
 from rayfl.studies.figures.page.sections import (
@@ -61,7 +62,7 @@ def grid_page(folder: Path, beside: Path) -> Page:
     sections += [_scenario(recorded, folder), _list(states, beside)]
     notes = [DataNote(row["data"], row["data_source"] or "") for row in runs if row.get("data")]
     notes = notes or (recorded.data if recorded else [])
-    data = ", ".join(dict.fromkeys(note.text for note in notes)) or "not recorded, as no run has finished"
+    data = data_text(notes) or "not recorded, as no run has finished"
     return Page(archive.title, *overall, data, sections, __version__)
 
 
@@ -112,7 +113,7 @@ def _curves(recorded: Recorded | None) -> PageSection:
         return PageSection(title, ["There are no curves: the rounds of finished runs are not in this folder."])
     try:
         caption = "The result by round" + (", a panel for every column" if len(recorded.panels) > 1 else "")
-        picture = curves(recorded, [default_metric(recorded.runs)], caption)
+        picture = curves(recorded, [default_metric(run.headline for run in recorded.runs)], caption)
     except ScenarioError as error:  # too many lines, or columns with different metrics
         return PageSection(title, [f"Not drawn: {str(error).partition(';')[0]}. Draw a selection with rayfl plot."])
     return PageSection(title, pictures=[picture])
