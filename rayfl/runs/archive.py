@@ -128,6 +128,19 @@ class RunArchive:
             whole = text[: text.rfind("\n") + 1]  # a run may be writing
             return [dict(json.loads(line)) for line in whole.split("\n")[:-1]]
 
+    def check_complete(self) -> None:
+        """Checks that a finished run has the row of its last round, which every run evaluates, however it ends.
+
+        Raises:
+            ResourceError: It does not: the file was truncated.
+        """
+        if self.status is None or self.status["status"] != "finished":
+            return
+        with reading(self.path / METRICS_FILE, "as the metrics of a finished run", ResourceError):
+            last, ended = max((row["round"] for row in self.rows), default=0), self.status["committed_rounds"]
+            if last != ended:
+                raise ValueError(f"it ends with round {last}, and the run with round {ended}")
+
     @cached_property
     def metrics(self) -> pa.Table:
         """The metrics so far, sorted by round.

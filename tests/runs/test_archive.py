@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +20,7 @@ from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.figures.page.report import write_report
 from rayfl.studies.grid.cell_runs import run_cell
 from rayfl.studies.grid.results import FinishedRun
-from tests.callbacks.scene import run
+from tests.callbacks.scene import StopAt, run
 from tests.studies.grid.test_cells import NO_DATA
 from tests.studies.grid.test_going_on import cell_of, interrupt
 
@@ -80,6 +81,39 @@ def test_a_run_of_an_earlier_format_is_named_with_its_version(read: Callable[[Pa
         f"'{folder}': rayfl 0.0.9 wrote these records in an earlier format, which this rayfl {rayfl.__version__} does "
         "not read: use that one, or run the scenario again"
     )
+
+
+@pytest.mark.parametrize("lost", [1, 200], ids=["within the last line", "the last line and part of the one before"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        rayfl.compare,
+        rayfl.plot,
+        write_report,
+        lambda folder: rayfl.analyse("curve", folder, backend="inline", quiet=True),
+        lambda folder: FinishedRun.read("row", "column", 0, folder),
+    ],
+    ids=["compare", "plot", "report", "analyse", "table"],
+)
+def test_metrics_of_a_finished_run_that_lack_its_last_round_are_damaged(
+    read: Callable[[Path], object], lost: int, result: rayfl.Result, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(result.directory, tmp_path / "run"))
+    path = folder / "metrics.jsonl"
+    path.write_bytes(path.read_bytes()[:-lost])
+    rounds = len(path.read_bytes().splitlines()) - 1
+    with pytest.raises(ResourceError) as caught:
+        read(folder)
+    assert str(caught.value) == (
+        f"{path}: cannot be read as the metrics of a finished run, truncated or corrupt? (it ends with round {rounds}, "
+        "and the run with round 6)"
+    )
+
+
+def test_a_run_that_a_callback_ended_lacks_no_round(tmp_path: Path) -> None:
+    archive = RunArchive(run(tmp_path, callbacks=[StopAt(round=3)], evaluation={"every": 5}).directory)
+    archive.check_complete()
+    assert [row["round"] for row in archive.rows] == [2, 3]
 
 
 def test_a_damaged_environment_is_of_no_format(result: rayfl.Result, tmp_path: Path) -> None:

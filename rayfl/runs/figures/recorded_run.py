@@ -144,6 +144,7 @@ def read_run(folder: Path, place: GridPlace | None = None) -> RecordedRun:
     if (status := archive.status["status"]) != "finished":
         todo = "wait until it has" if status in UNDER_WAY else f"resume it with: rayfl resume {folder}"
         raise DataError(f"'{folder}': the run has not finished ({status}); {todo}")
+    archive.check_complete()
     return read_so_far(archive, place)
 
 

@@ -41,6 +41,7 @@ class RunFolder(RunArchive):
             raise DataError(f"'{path}' is not the folder of a run: it has no status.json; name a folder below runs/")
         if folder.status["status"] != "finished":
             raise DataError(f"'{path}': the run has not finished ({folder.status['status']}); analyse a finished one")
+        folder.check_complete()
         with reading(path / ENVIRONMENT_FILE, "as the environment of a run"):
             _ = folder.scenario, folder.provenance, folder.headline, folder.clients
         return folder

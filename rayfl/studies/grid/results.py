@@ -72,6 +72,7 @@ class FinishedRun:
 
     @classmethod
     def _read(cls, place: GridPlace, archive: RunArchive, figures: Sequence[str]) -> FinishedRun:
+        archive.check_complete()
         lines = sorted(archive.rows, key=lambda line: line["round"])
         data, headline = archive.environment["data"], archive.headline
         digests = [file["sha256"] for file in data["files"]]

@@ -47,7 +47,7 @@ def write_run(
     of_headline = {"metric": headline, "higher_is_better": higher, "is_share": higher, "on": "test", "phases": []}
     in_grid = None if isinstance(title, str) else title._asdict()
     environment = {"place": in_grid, "headline": of_headline, "data": {"name": "digits", "source": "generated"}}
-    (folder / "status.json").write_text('{"status": "finished"}')
+    (folder / "status.json").write_text(json.dumps({"status": "finished", "committed_rounds": rounds[-1]}))
     (folder / "environment.json").write_text(json.dumps(environment))
     return folder
 

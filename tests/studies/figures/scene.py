@@ -45,7 +45,7 @@ def a_run(
     data, headline = {"name": "digits", "source": "generated"}, asdict(Headline())
     facts = {"place": place, "data": data, "headline": headline, **(environment or {})}
     (folder / "environment.json").write_text(json.dumps(facts))
-    (folder / "status.json").write_text('{"status": "finished"}')
+    (folder / "status.json").write_text(json.dumps({"status": "finished", "committed_rounds": lines[-1]["round"]}))
     return folder
 
 

@@ -81,7 +81,7 @@ def grid_of(folder: Path, states: Sequence[str], table: bool) -> list[str]:
     for seed, state in enumerate(states):
         path = folder / "FedAvg" / folder_name("FEMNIST") / f"seed_{seed}"
         write_run(path, GridPlace("G", "FedAvg", "FEMNIST", seed), seed, {"test_accuracy": [0.1, 0.2, 0.3]})
-        (path / "status.json").write_text(json.dumps({"status": state}))
+        (path / "status.json").write_text(json.dumps({"status": state, "committed_rounds": 6}))
         if state in ("finished", "failed"):
             rows.append(SHARED | {"seed": seed, "task": None, "status": state})
     if table:

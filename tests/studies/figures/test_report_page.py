@@ -267,7 +267,7 @@ def test_a_run_is_followed_until_it_has_ended(
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         if len(slept) == 2:
-            (under_way / "status.json").write_text('{"status": "finished"}')
+            (under_way / "status.json").write_text('{"status": "finished", "committed_rounds": 6}')
 
     monkeypatch.setattr("rayfl.cli.figures.time.sleep", sleep)
     assert main(["report", str(under_way), "--follow"]) == 0
@@ -318,7 +318,7 @@ def test_a_record_of_a_wrong_type_is_an_error_that_names_the_file(
     name: str, key: str, value: object, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = run / name
-    (run / "status.json").write_text('{"status": "finished"}')
+    (run / "status.json").write_text('{"status": "finished", "committed_rounds": 6}')
     first, _, rest = path.read_text().partition("\n") if name == "metrics.jsonl" else (path.read_text(), "", "")
     path.write_text(f"{json.dumps(json.loads(first) | {key: value})}\n{rest}")
     assert main(["report", str(run)]) == 1
@@ -367,6 +367,7 @@ def test_a_run_that_failed_has_a_page_that_says_why(run: Path) -> None:
 def test_a_run_without_any_evaluated_round_has_a_page_too(run: Path) -> None:
     for name in ("metrics.jsonl", "clients.parquet", "privacy.json"):
         (run / name).unlink()
+    (run / "status.json").write_text('{"status": "interrupted", "reason": null, "committed_rounds": 0, "rounds": 6}')
     html, page = page_of(run)
     assert "No round was evaluated." in html
     assert "img" not in page.tags

@@ -57,6 +57,7 @@ def run_page(folder: Path, follow: bool) -> Page:
     scenario = archive.tables
     # it is written once the workers are ready
     environment = archive.environment if (folder / ENVIRONMENT_FILE).exists() else {}
+    archive.check_complete()
     run = read_so_far(archive) if archive.rows else None
     status = archive.status or {"status": "incomplete"}
     scores = [] if run is None else scores_by_set(archive, run.headline)
