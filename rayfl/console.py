@@ -134,7 +134,7 @@ class TextTable:
         if len(labels) == len(columns):
             return [self]
         widths = [
-            max(1, min(max(map(cell_len, column)), width // 3))
+            max(_longest_word(column, width // 2), min(max(map(cell_len, column)), width // 3))
             if place in labels
             else max(map(cell_len, [*_in_two_lines(column[0]), *column[1:]]))
             for place, column in enumerate(columns)
@@ -185,6 +185,12 @@ class TextTable:
         for row in self.rows:
             shown.add_row(*(Text(text, style="bold" if isinstance(text, Bold) else "") for text in row))
         return shown
+
+
+def _longest_word(cells: Iterable[str], most: int) -> int:
+    """Characters of the longest word, which is only broken if it has more than `most`."""
+    longest = max((cell_len(word) for cell in cells for word in cell.split()), default=1)
+    return longest if longest <= most else 1
 
 
 def _in_two_lines(heading: str) -> list[str]:

@@ -17,6 +17,7 @@ from rayfl.cli.options import (
     check_centralised,
     command_parser,
     folder_or_uri,
+    refuse,
 )
 
 EXAMPLES = """\
@@ -43,6 +44,10 @@ def main(arguments: Sequence[str], prog: str) -> int:
         if not options.name:
             of_command.error("name a scenario; `rayfl list` lists them")
         check_centralised(of_command, options)
+    if command == "status":
+        if options.run:
+            refuse(of_command, options, "with NAME", "out")
+        options.out = options.out or Path("runs")
     return exit_status(lambda: _execute(command, options))
 
 
@@ -105,7 +110,6 @@ def _add_any_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("runs"),
         metavar="DIR",
         help="parent of the folders of runs that have ended (default: runs)",
     )

@@ -7,15 +7,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.progress import Progress, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from rayfl.cli.exit_status import INTERRUPTED
 from rayfl.cli.options import run_options
-from rayfl.console import bar_on, print_line
+from rayfl.console import TextTable, bar_on, print_line, table_console
 from rayfl.errors import RayflError
 from rayfl.runs.status import LOST, readable_status
 from rayfl.service.handle import Handle, attach, names_under_way
@@ -58,10 +56,9 @@ def print_status(options: argparse.Namespace, console: Console) -> int:
         console.print("no submitted run is active on this cluster")
     if not active and not ended:
         return 0
-    table = Table("name", "status", "round", "phase", "workers", "nodes", "since (UTC)", box=box.SIMPLE_HEAD)
-    for name, status in [*((handle.name, status) for handle, status in active), *ended]:
-        table.add_row(*map(Text, _row(name, status)))
-    console.print(table)
+    runs = [*((handle.name, status) for handle, status in active), *ended]
+    header = "", "round", "phase", "workers", "nodes", "since (UTC)", "status"
+    TextTable("submitted runs", header, [_row(name, status) for name, status in runs]).show(table_console())
     for handle, _ in active:
         print_line(console, f"records of {handle.name}: {handle.folder}")
     return 0
@@ -82,7 +79,7 @@ def _row(name: str, status: dict[str, Any]) -> tuple[str, ...]:
     since = str(status.get("started", "–")).replace("T", " ").removesuffix("+00:00")
     state = status["status"] if not status.get("reason") else f"{status['status']}: {status['reason']}"
     workers, nodes = (str(status.get(key) or "–") for key in ("workers", "nodes"))
-    return name, state, rounds, status.get("phase") or "–", workers, nodes, since
+    return name, rounds, status.get("phase") or "–", workers, nodes, since, state
 
 
 def stop_run(options: argparse.Namespace, console: Console) -> int:
