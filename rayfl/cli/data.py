@@ -64,7 +64,9 @@ def parser(prog: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--clients", action="store_true", help="also print a line for every client, with its name and classes"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE.png", help="the picture (default: SCENARIO-split.png)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="the picture, .png, .svg or .pdf (default: SCENARIO-split.png)"
+    )
     return parser
 
 
@@ -79,8 +81,11 @@ def _execute(options: argparse.Namespace) -> int:
     from rayfl.errors import ResourceError
     from rayfl.runs.figures.recorded_run import DataNote
     from rayfl.runs.figures.split import draw_split
+    from rayfl.runs.figures.style import check_suffix
     from rayfl.runs.resolution import resolve
 
+    if options.out:
+        check_suffix(options.out)
     scenario = resolve(load_scenario(options.name, options.overrides, options.quick))
     store = build_store(scenario.data, scenario.data_seed, data_folder(options.data_dir).absolute(), cache_folder())
     facts = split_facts(store)

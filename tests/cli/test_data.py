@@ -153,6 +153,15 @@ def test_data_without_classes_has_a_split_too(
     assert out.stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("name", ["split.jpg", "split"])
+def test_a_picture_of_another_format_is_refused_before_the_data_is_loaded(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([scenario(tmp_path), "--out", name]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"error: out: '{name}' has no supported suffix; use .png, .svg, .pdf\n")
+
+
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = scenario(tmp_path)
     for arguments, said in (

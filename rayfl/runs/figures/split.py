@@ -22,14 +22,14 @@ SCREEN_INCHES = 9.0
 
 
 def draw_split(split: ShownSplit, facts: SplitFacts, title: str, data: DataNote, path: Path) -> None:
-    """Writes a PNG of the samples of clients and, if there are any, their classes.
+    """Draws the samples of clients and, if there are any, their classes.
 
     Args:
         split: The clients to show one by one.
         facts: Of all clients, for the histograms.
         title: Title above the picture; its line breaks are kept.
         data: Named in a line below the picture.
-        path: The file to write.
+        path: The file to write, `.png`, `.svg` or `.pdf`.
     """
     with drawing(SCREEN):
         figure = _figure(split, facts.classes, facts.distances, SCREEN_INCHES)

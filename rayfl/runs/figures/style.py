@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from rayfl.errors import ScenarioError
 from rayfl.files import atomic_write
 
 if TYPE_CHECKING:
@@ -103,6 +104,16 @@ def drawing(scale: float = 1.0) -> Iterator[None]:
     sized["savefig.dpi"] = RC["savefig.dpi"] / scale**2
     with _LOCK, matplotlib.style.context(["default", RC | sized]):
         yield
+
+
+def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> None:
+    """Checks that a file to write is of a known format.
+
+    Raises:
+        ScenarioError: It has another suffix, or none.
+    """
+    if path.suffix.lower() not in suffixes:
+        raise ScenarioError(f"out: '{path}' has no supported suffix; use {', '.join(suffixes)}")
 
 
 def write(figure: Figure, path: Path) -> None:

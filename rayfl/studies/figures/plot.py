@@ -14,7 +14,7 @@ from rayfl.config.registry import nearest
 from rayfl.errors import ResourceError, ScenarioError
 from rayfl.runs.figures.panels import DrawnCurve, Panel, draw
 from rayfl.runs.figures.quantities import X, asked, default_metric, phase_ends, quantity_of, x_axis
-from rayfl.runs.figures.style import FORMATS, MOST_LINES, LineStyle, Width, data_text, drawing, line_style, write
+from rayfl.runs.figures.style import MOST_LINES, LineStyle, Width, check_suffix, data_text, drawing, line_style, write
 from rayfl.studies.figures.clients import By, check_idle_with_clients, figure_of_clients
 from rayfl.studies.figures.groups import Group, Panels, Recorded, Source, arranged
 from rayfl.studies.figures.scores import At, check_round, words_of
@@ -93,7 +93,9 @@ def plot(
         if value not in known:
             raise ScenarioError(f"{name}: there is no '{value}'; {nearest(value, known)}")
     check_smoothing(smooth)
-    path = None if out is None else _checked(Path(out))
+    path = None if out is None else Path(out)
+    if path is not None:
+        check_suffix(path)
     recorded = arranged(sources, panels, labels, lines)
     if at != "last" and x in get_args(X):
         raise ScenarioError("at: has no effect on learning curves; give a key of the scenarios as x")
@@ -210,9 +212,3 @@ def _means(recorded: Recorded, band: Band) -> list[str]:
 
 def _range(counts: set[int]) -> str:
     return f"{min(counts)} to {max(counts)}" if len(counts) > 1 else str(min(counts))
-
-
-def _checked(path: Path) -> Path:
-    if path.suffix.lower() not in FORMATS:
-        raise ScenarioError(f"out: '{path}' has no supported suffix; use {', '.join(FORMATS)}")
-    return path

@@ -405,6 +405,8 @@ def test_the_command_writes_the_file_and_names_folders_that_are_neither(
     assert capsys.readouterr().err == said
     assert main(["report", str(tmp_path / "gone")]) == 1
     assert capsys.readouterr().err == f"error: '{tmp_path / 'gone'}' does not exist; name a folder below runs/\n"
+    assert main(["report", str(run), "--out", "page.pdf"]) == 1
+    assert capsys.readouterr().err == "error: out: 'page.pdf' has no supported suffix; use .html, .htm\n"
     assert main(["report", str(run), "--out", str(tmp_path / "none" / "page.html")]) == 1
     assert re.fullmatch(r"error: out: '.*' cannot be written \(No such file or directory\)\n", capsys.readouterr().err)
 

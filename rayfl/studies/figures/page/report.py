@@ -14,6 +14,7 @@ from rayfl.console import TextTable
 from rayfl.errors import DataError, ResourceError
 from rayfl.files import atomic_write
 from rayfl.runs.archive import RunArchive
+from rayfl.runs.figures.style import check_suffix
 from rayfl.studies.figures.page.grid_page import grid_page
 from rayfl.studies.figures.page.run_page import run_page
 from rayfl.studies.figures.page.sections import REPORT_FILE, Page
@@ -79,9 +80,11 @@ def write_report(folder: Path, out: Path | None = None, follow: bool = False) ->
 
     Raises:
         DataError: The folder holds neither a run nor a grid.
+        ScenarioError: The file is no `.html` or `.htm`.
         ResourceError: Records are damaged, or the file cannot be written.
     """
     path = out or folder / REPORT_FILE
+    check_suffix(path, (".html", ".htm"))
     if RunArchive(folder).has_begun:
         page = run_page(folder, follow)
     elif is_grid(folder):
