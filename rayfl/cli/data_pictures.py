@@ -44,7 +44,7 @@ def draw_sheet(images: Rendered, title: str, data: DataNote, seed: int, path: Pa
         for axes, (name, drawn) in zip(places, panels, strict=True):
             _draw_grid(axes, name, drawn)
         lines = [textwrap.fill(line, 76) for line in title.splitlines()]
-        figure.suptitle("\n".join(lines), parse_math=False)
+        figure.suptitle("\n".join(lines))
         caption_data(figure, data)
         write(figure, path)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.figure import Figure
 
 from rayfl.cli import scale as command
 from rayfl.config.loader import load_scenario
@@ -78,6 +79,19 @@ def test_measurements_are_kept_and_drawn(tmp_path: Path) -> None:
     for some in (found, []):
         draw(some, tmp_path / "scale.png")
         assert (tmp_path / "scale.png").stat().st_size > 10_000
+
+
+def test_logarithmic_axes_have_plain_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+
+    def read(figure: Figure, path: Path) -> None:
+        for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
+            shown.extend(label.get_text() for label in axis.get_ticklabels(which="both"))
+
+    monkeypatch.setattr("rayfl.studies.scale.picture.write", read)
+    draw([Point(name, value, COST) for name, axis in AXES.items() for value in axis.values], Path("scale.png"))
+    assert {"10", "100", "1000"} <= {*shown}
+    assert not [text for text in shown if "$" in text], "texts are no formulas"
 
 
 @pytest.mark.parametrize("name", AXES)

@@ -50,8 +50,6 @@ def draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: in
         """The legend if it fits into the figure."""
         legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns, frameon=False)
         _head(legend, heading)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
         if legend.get_window_extent().width <= figure.bbox.width * 0.95:
             return legend
         legend.remove()
@@ -73,4 +71,3 @@ def draw_legend(figure: Figure, styles: Mapping[str, LineStyle], repetitions: in
 def _head(legend: Legend, heading: str) -> None:
     if heading:
         legend.set_title(heading, FontProperties(size=matplotlib.rcParams["figure.titlesize"], weight="bold"))
-        legend.get_title().set_parse_math(False)

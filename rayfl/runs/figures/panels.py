@@ -111,14 +111,14 @@ def draw(
                 axes.tick_params(labelleft=False)
             if not column or panel.y != members[column - 1].y:
                 label = textwrap.fill(panel.y.label.replace(" (", "\N{NO-BREAK SPACE}("), _LABEL_CHARACTERS)
-                axes.set_ylabel(label, parse_math=False, fontsize=7 if "\n" in label else 8)
+                axes.set_ylabel(label, fontsize=7 if "\n" in label else 8)
     for axes, panel in zip(figure.axes, itertools.chain(*rows), strict=True):
         if panel.y.unit == "%":  # bands may reach past what a share can be
             low, high = axes.get_ylim()
             margin = 0.04 * (min(high, 100) - max(low, 0))
             axes.set_ylim(max(low, -margin), min(high, 100 + margin))
     text = "\n".join(balanced(caption, int(inches * _CAPTION_CHARACTERS_PER_INCH)))
-    figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY, parse_math=False)
+    figure.supxlabel(text, fontsize=CAPTION_POINTS, color=GREY)
     height = len(rows) * min(2.05, max(1.65, 0.62 * each)) + (text.count("\n") + 1) * _CAPTION_INCHES
     lines = textwrap.wrap(heading, int(inches * _HEADING_CHARACTERS_PER_INCH))
     height += len(lines) * _HEADING_INCHES
@@ -127,7 +127,7 @@ def draw(
         entries = draw_legend(figure, styles, _most_repetitions(panels), "\n".join(lines))
         height += _LEGEND_INCHES * entries + 0.06
     elif lines:
-        figure.suptitle("\n".join(lines), parse_math=False)
+        figure.suptitle("\n".join(lines))
     figure.set_figheight(height)
     marks = arrange(figure, names, each) if any(names.values()) else 0
     above = _title_panels(figure, rows, 4 + ROW_POINTS * marks)
@@ -144,7 +144,7 @@ def _title_panels(figure: Figure, rows: Sequence[Sequence[Panel]], pad: float) -
             above = rows[row - 1][column].title if row and column < len(rows[row - 1]) else ""
             if panel.title and panel.title != above:
                 lines = textwrap.wrap(panel.title, _TITLE_CHARACTERS)
-                own.set_title("\n".join(lines), parse_math=False, pad=pad)
+                own.set_title("\n".join(lines), pad=pad)
                 most = max(most, len(lines))
     return most
 

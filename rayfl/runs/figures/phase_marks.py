@@ -52,7 +52,6 @@ def mark_phases(
             textcoords="offset points",
             fontsize=POINTS,
             color=colour,
-            parse_math=False,
         )
         names[text].set_in_layout(False)  # a name at the edge would squeeze the axes
     return list(names.values())

@@ -34,7 +34,7 @@ def draw_split(split: ShownSplit, facts: SplitFacts, title: str, data: DataNote,
     with drawing(SCREEN):
         figure = _figure(split, facts.classes, facts.distances, SCREEN_INCHES)
         lines = [textwrap.fill(line, 76) for line in title.splitlines()]
-        figure.suptitle("\n".join(lines), parse_math=False)
+        figure.suptitle("\n".join(lines))
         caption_data(figure, data)
         write(figure, path)
 

@@ -16,6 +16,7 @@ from rayfl.errors import ScenarioError
 from rayfl.files import atomic_write
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from rayfl.runs.figures.recorded_run import DataNote
@@ -73,9 +74,13 @@ RC: dict[str, Any] = {
     "figure.constrained_layout.h_pad": 0.03,
     "savefig.dpi": 300,
     "pdf.fonttype": 42,
+    "text.parse_math": False,
     "svg.hashsalt": "rayfl",
 }
-"""matplotlib's parameters on top of its defaults; `svg.hashsalt` makes the identifiers in an SVG repeatable."""
+"""matplotlib's parameters on top of its defaults; `svg.hashsalt` makes the identifiers in an SVG repeatable.
+
+Texts are no formulas: titles and labels are a user's, and a `$` in them is a dollar sign; see `plain_numbers`.
+"""
 
 SCREEN = 4 / 3
 """How much larger texts and lines of a figure are that is made for a screen rather than for a column of print."""
@@ -104,6 +109,16 @@ def drawing(scale: float = 1.0) -> Iterator[None]:
     sized["savefig.dpi"] = RC["savefig.dpi"] / scale**2
     with _LOCK, matplotlib.style.context(["default", RC | sized]):
         yield
+
+
+def plain_numbers(*axes: Axes) -> None:
+    """Labels logarithmic axes with plain numbers, in place of matplotlib's powers, which are formulas."""
+    from matplotlib.ticker import LogFormatter
+
+    for axis in (axis for one in axes for axis in (one.xaxis, one.yaxis) if axis.get_scale() != "linear"):
+        axis.set_major_formatter("{x:g}")
+        if axis.get_scale() == "log":
+            axis.set_minor_formatter(LogFormatter())
 
 
 def check_suffix(path: Path, suffixes: Iterable[str] = FORMATS) -> None:
@@ -156,4 +171,4 @@ def data_text(data: Iterable[DataNote]) -> str:
 def caption_data(figure: Figure, *data: DataNote) -> None:
     """Names the data in small print below a figure, and whether it was generated."""
     text = textwrap.fill(f"Data: {data_text(data)}", int(17 * figure.get_figwidth()))
-    figure.supxlabel(text, fontsize=7.5, color=GREY, parse_math=False)
+    figure.supxlabel(text, fontsize=7.5, color=GREY)

@@ -33,7 +33,7 @@ def new_figure(title: str, runs: Sequence[RunFolder], width: float, height: floa
     """An empty figure with a heading, which names what runs of a grid have in common, and a line on the data below."""
     figure = NotebookFigure(figsize=(width, height), layout="constrained", scale=SCREEN)
     heading = ": ".join([title, *_common_to(runs)])
-    figure.suptitle(textwrap.fill(heading, int(8.5 * width)), parse_math=False)
+    figure.suptitle(textwrap.fill(heading, int(8.5 * width)))
     caption_data(figure, *(run.data for run in runs))
     return figure
 
@@ -48,10 +48,10 @@ def save(figure: Figure, path: Path) -> list[Path]:
 
 def tidy(axes: Axes, xlabel: str = "", ylabel: str = "", title: str = "", whole_x: bool = False) -> None:
     """Gives axes their labels."""
-    axes.set_xlabel(xlabel, parse_math=False)
-    axes.set_ylabel(ylabel, parse_math=False)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
     if title:
-        axes.set_title(textwrap.fill(title, 46), parse_math=False)
+        axes.set_title(textwrap.fill(title, 46))
     if whole_x:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
@@ -123,7 +123,7 @@ def mark_phases(axes: Axes, run: RunFolder) -> None:
     )
     if seen := tuple(end for end in ends if low < end[0] < high):
         switches.mark_phases(axes, {"": seen}, {})
-        axes.set_title(axes.get_title(), parse_math=False, pad=14)
+        axes.set_title(axes.get_title(), pad=14)
 
 
 analyses = Registry(

@@ -15,13 +15,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import LogLocator, NullLocator
 from pydantic import PositiveInt
 
 from rayfl.engine.plan.cohort import expected_cohort_size
 from rayfl.errors import ScenarioError
 from rayfl.local.steps import step_size, typical, update_steps
-from rayfl.runs.figures.style import COLOURS, GREY
+from rayfl.runs.figures.style import COLOURS, GREY, plain_numbers
 from rayfl.streams import stream
 from rayfl.studies.analysis.analysis import DARK, Open, Row, WorkUnit, by_run, names_of, new_figure, tidy
 from rayfl.studies.analysis.convergence import TERMS, Constants, Kind, Training, bound, fitted_spread
@@ -167,7 +167,7 @@ class _Phase:
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        plain_numbers(axes)
         axes.xaxis.set_minor_locator(NullLocator())
         rounds = np.geomspace(1, max(self.rounds, 2), 200)
         for training, line in LINES.items():

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from rayfl.files import atomic_write
-from rayfl.runs.figures.style import COLOURS, GREY, SCREEN, drawing
+from rayfl.runs.figures.style import COLOURS, GREY, SCREEN, drawing, plain_numbers
 from rayfl.runs.folder import check_writable
 from rayfl.studies.analysis.analysis import save, tidy
 from rayfl.studies.analysis.linear_theory import Method, contraction_ratio, ratios_by_round
@@ -84,6 +84,7 @@ def draw(found: Sequence[Method]) -> Figure:
     tidy(scatter, "ratio in theory", "simulated ratio", "Contraction ratio of each seed")
     for axes, words in ((losses, "loss"), (discrepancies, "discrepancy |a - b|")):
         axes.set_yscale("log")
+        plain_numbers(axes)
         tidy(axes, "round", words, f"{words[0].upper()}{words[1:]}", whole_x=True)
     ratios.set_ylim(0.4, 1.0)
     tidy(ratios, "round", "ratio to the round before", "Ratio of discrepancies; dotted: theory", whole_x=True)

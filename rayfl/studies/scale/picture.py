@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rayfl.runs.figures.style import PAGE_INCHES, drawing, line_style, write
+from rayfl.runs.figures.style import PAGE_INCHES, drawing, line_style, plain_numbers, write
 from rayfl.studies.scale.measure import Cost
 from rayfl.studies.scale.processes import ROLES
 from rayfl.studies.scale.study import Point, of_axis
@@ -23,6 +23,7 @@ def draw(found: Sequence[Point], path: Path) -> None:
         _efficiency(panels[0, 1], of_axis(found, "hosts"))
         _memory(panels[1, 0], {name: of_axis(found, name) for name in ("clients", "data")})
         _bytes(panels[1, 1], of_axis(found, "params"))
+        plain_numbers(*panels.flat)
         write(figure, path)
 
 

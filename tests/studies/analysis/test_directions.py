@@ -9,11 +9,13 @@ import pytest
 
 from rayfl.errors import ScenarioError
 from rayfl.models.tensors import Slot
+from rayfl.runs.figures.style import drawing
 from rayfl.studies.analysis.directions import filter_normalised, plane_of_trajectory, plane_through
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.algorithms.scene import people
+from tests.callbacks import scene
 from tests.studies.analysis.by_hand import forward, tensors
-from tests.studies.analysis.scene import analysed, build, opened
+from tests.studies.analysis.scene import analysed, build, finished, opened
 
 
 def test_every_filter_gets_the_norm_of_the_models_own_and_biases_stay(finished_run: RunFolder) -> None:
@@ -105,6 +107,19 @@ def test_planes_and_trajectories_mark_their_models(finished_run: RunFolder, tmp_
     assert [row["distance"] > 1e-6 for row in marked.values()] == [False, False, False, True]
     path = analysed("landscape", finished_run, out=tmp_path / "path", saved=True, mode="trajectory", points=3)
     assert [row["model"] for row in path if row["model"]] == [f"round {number}" for number in range(7)]
+
+
+@pytest.mark.parametrize("title", ["costs $5 or $6", "$x_{$ of it"])
+def test_dollars_in_a_title_are_dollars(title: str, tmp_path: Path) -> None:
+    phases = [scene.PLAIN | {"rounds": 3}]
+    run = finished(tmp_path, title=title, phases=phases)
+    analysed("landscape", run, saved=True, models=["final"], points=3)
+    rows = analysed("curve", run, saved=True, window=3, order=1)
+    with drawing():
+        figure = build("curve", window=3, order=1).draw(rows, [run])
+        figure.canvas.draw()
+    (text,) = figure.axes[0].get_legend().get_texts()
+    assert (text.get_text(), text.get_parse_math()) == (title, False)
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,7 @@ def test_the_command_draws_theory_against_simulation(tmp_path: Path, capsys: pyt
         assert line.get_xdata().tolist() == method.theory.tolist()
         assert line.get_ydata().tolist() == contraction_ratio(method.history).tolist()
     np.testing.assert_allclose(losses.lines[0].get_ydata(), np.median(found[0].history.loss, axis=1))
+    assert not [label for label in losses.get_yticklabels() if "$" in label.get_text()], "texts are no formulas"
 
 
 def test_the_command_names_a_folder_that_it_cannot_write(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

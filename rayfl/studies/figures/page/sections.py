@@ -162,7 +162,7 @@ def bars(edges: Sequence[float] | np.ndarray, counts: Sequence[int] | np.ndarray
         figure = Figure(figsize=(COLUMN_INCHES, 1.9), layout="constrained")
         axes = figure.subplots()
         axes.stairs(np.asarray(counts), np.asarray(edges), fill=True, color=line_style(0).colour, alpha=0.85)
-        axes.set_xlabel(label[:1].upper() + label[1:], parse_math=False)
+        axes.set_xlabel(label[:1].upper() + label[1:])
         axes.set_ylabel("Clients")
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
         return _picture(figure, caption)
