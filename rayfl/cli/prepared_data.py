@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+import tomli_w
+
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import add_data_dir, command_parser
 
@@ -79,7 +81,8 @@ def _prepare(options: argparse.Namespace) -> int:
         ) from error
     sizes = ", ".join(f"{one.rows:,} in {name}" for name, one in manifest.sets.items())
     print(f"prepared {manifest.name} in {options.folder}: {manifest.clients:,} clients, samples: {sizes}")
-    print(f'write: data = {{ name = "prepared", options = {{ path = "{options.folder}" }} }}')
+    path = tomli_w.dumps({"path": str(options.folder.absolute())}).strip()
+    print(f'write: data = {{ name = "prepared", options = {{ {path} }} }}')
     return 0
 
 

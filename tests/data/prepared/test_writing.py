@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -214,15 +215,22 @@ def as_it_is(inputs: list[Any]) -> torch.Tensor:
     return torch.zeros(len(inputs))
 
 
-def test_the_commands_prepare_and_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = tmp_path / "it"
+def test_the_commands_prepare_and_verify(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / 'it "is"\\'
+    monkeypatch.chdir(tmp_path)
     options = ["data.clients=5", "data.partition.name=dirichlet", "data.partition.beta=1.0", "data.seed=3"]
-    assert rayfl_command(["data", "prepare", "tests.data.prepared.scenes:vectors", str(folder), *options]) == 0
+    assert rayfl_command(["data", "prepare", "tests.data.prepared.scenes:vectors", folder.name, *options]) == 0
     out = capsys.readouterr().out
     assert (
-        f"prepared tests.data.prepared.scenes:vectors in {folder}: 5 clients, samples: 120 in train, 30 in test" in out
+        f"prepared tests.data.prepared.scenes:vectors in {folder.name}: 5 clients, samples: 120 in train, 30 in test"
+        in out
     )
-    assert f'write: data = {{ name = "prepared", options = {{ path = "{folder}" }} }}' in out
+    (line,) = [line for line in out.splitlines() if line.startswith("write: ")]
+    assert tomllib.loads(line.removeprefix("write: ")) == {
+        "data": {"name": "prepared", "options": {"path": str(folder)}}
+    }
     manifest = json.loads((folder / MANIFEST).read_text())
     assert (manifest["seed"], manifest["clients"], manifest["partition"]["beta"]) == (3, 5, 1.0)
     assert rayfl_command(["data", "verify", str(folder)]) == 0
