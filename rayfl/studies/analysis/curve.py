@@ -19,6 +19,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy.signal import savgol_filter
 
 from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.engine.plan.headline import check_target
 from rayfl.errors import DataError, ScenarioError
 from rayfl.runs.figures.style import COLOURS
 from rayfl.studies.analysis.analysis import (
@@ -68,13 +69,19 @@ class Curve(Analysis):
         if self.window % 2 == 0:
             raise ScenarioError(f"window: must be odd (got {self.window}); use {self.window + 1}")
         if self.order >= self.window:
-            raise ScenarioError(f"order: must be below window (got {self.order} and {self.window})")
+            raise ScenarioError(
+                f"order: must be below window (got {self.order} and {self.window}); use order={self.window - 1}"
+            )
         for run in runs:
+            if self.target is not None:
+                check_target(self.target, run.headline.reported, run.headline)
             rounds = [row["round"] for row in _evaluated(run)]
             if len(rounds) < self.window:
+                most = max(1, len(rounds) - 1 + len(rounds) % 2)
+                below = f" order={most - 1}" if self.order >= most else ""
                 raise ScenarioError(
                     f"window: '{run.path}' has {len(rounds)} evaluated rounds, fewer than {self.window}; use "
-                    f"window={max(1, len(rounds) - 1 + len(rounds) % 2)}"
+                    f"window={most}{below}"
                 )
             if self.zoom is not None and len(shown := [one for one in rounds if one > rounds[-1] - self.zoom]) < 2:
                 raise ScenarioError(f"zoom: '{run.path}' has {len(shown)} evaluated round in its last {self.zoom}")

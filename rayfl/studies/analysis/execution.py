@@ -23,12 +23,13 @@ from rayfl.console import print_line
 from rayfl.data.files import data_folder
 from rayfl.engine.device import settings_restored, use_threads
 from rayfl.engine.initial_model import TORCH_GLOBALS
-from rayfl.errors import DataError, RayflError, ScenarioError
-from rayfl.files import atomic_write
+from rayfl.errors import DataError, RayflError, ResourceError, ScenarioError
+from rayfl.files import atomic_write, reading
 from rayfl.notebook import console_of
 from rayfl.runs.figures.notebook import NotebookFigure
 from rayfl.runs.figures.style import SCREEN, drawing
 from rayfl.runs.folder import ENVIRONMENT_FILE, METRICS_FILE, SCENARIO_FILE, check_writable
+from rayfl.runs.options import RunOptions
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis, WorkUnit, save
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
@@ -136,6 +137,9 @@ def analyse(
     sources = [runs] if isinstance(runs, str | Path) or hasattr(runs, "directory") else list(runs)
     if not sources:
         raise ScenarioError("name the folder of a run")
+    RunOptions(backend=backend, address=address)
+    if hosts is not None and backend == "inline":
+        raise ScenarioError("hosts: has no effect without Ray (backend 'inline'); leave it out")
     if hosts is not None and hosts < 1:
         raise ScenarioError(f"hosts: must be at least 1 (got {hosts})")
     if "name" in options:
@@ -164,7 +168,7 @@ def run_analysis(
     Raises:
         ScenarioError: As for `Analysis.units`.
         DataError: As for `Analysis.units`, or the results contradict the records of the run.
-        ResourceError: The folder is not writable, or the cluster lacks resources.
+        ResourceError: The folder is not writable, an earlier result there is damaged, or the cluster lacks resources.
     """
     analysis.check_headline(runs)
     units = analysis.units(runs)
@@ -172,6 +176,10 @@ def run_analysis(
     check_writable(result.parent)
     parts = result.with_name(f".{result.stem}-{digest[:12]}")
     if not _is_of(result, digest):
+        if result.exists():
+            print_line(
+                console, f"note     replaces {result.name}, made with other options or runs; --out DIR keeps both"
+            )
         parts.mkdir(exist_ok=True)
         remaining = [unit for unit in units if not _part(parts, unit).exists()]
         print_line(console, f"cost     {analysis.cost(runs, remaining) if remaining else 'nothing left to compute'}")
@@ -187,7 +195,8 @@ def run_analysis(
         shutil.rmtree(parts)
     else:
         print_line(console, "cost     nothing: this analysis is finished; drawing it again")
-    table = pq.read_table(result)
+    with reading(result, "as Parquet", ResourceError):
+        table = pq.read_table(result)
     records = table.to_pylist()
     with drawing(SCREEN):
         figure = analysis.draw(records, runs)
@@ -272,7 +281,8 @@ def _part(parts: Path, unit: WorkUnit) -> Path:
 
 def _is_of(result: Path, digest: str) -> bool:
     """Whether a finished analysis has these runs and options."""
-    return result.exists() and (pq.read_schema(result).metadata or {}).get(_MADE_FROM) == digest.encode()
+    with reading(result, "as Parquet", ResourceError):
+        return result.exists() and (pq.read_schema(result).metadata or {}).get(_MADE_FROM) == digest.encode()
 
 
 def _digest(analysis: Analysis, runs: Sequence[RunFolder]) -> str:

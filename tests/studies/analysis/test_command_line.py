@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+import rayfl
 from rayfl.__main__ import main
-from rayfl.errors import DataError
+from rayfl.errors import DataError, ScenarioError
 from rayfl.studies.analysis.replay import Replay, ReplayedRound
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.studies.analysis.scene import analysed
@@ -78,6 +79,40 @@ def test_every_mistake_is_one_line(finished_run: RunFolder, tmp_path: Path, caps
         assert error.startswith("error: "), arguments
         assert said in error, arguments
         assert error.count("\n") == 1, error
+
+
+def test_a_result_that_is_replaced_is_said_and_one_that_is_damaged_is_named(
+    finished_run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = "curve", finished_run.path, "--out", tmp_path, "order=1"
+    assert command(*curve, "window=3") == 0
+    assert "note " not in capsys.readouterr().out
+    assert command(*curve, "window=5") == 0
+    said = "note     replaces curve.parquet, made with other options or runs; --out DIR keeps both\n"
+    assert said in capsys.readouterr().out
+    path = tmp_path / "analyses" / "curve.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert command(*curve, "window=5") == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}: cannot be read as Parquet, truncated or corrupt? (")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"backend": "inlin"}, "backend: 'inlin' is neither 'ray' nor 'inline'"),
+        (
+            {"backend": "inline", "address": "auto"},
+            "address: has no effect without Ray (backend 'inline'); leave it out",
+        ),
+        ({"backend": "inline", "hosts": 2}, "hosts: has no effect without Ray (backend 'inline'); leave it out"),
+    ],
+)
+def test_backends_are_checked_as_for_a_run(finished_run: RunFolder, options: Any, said: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        rayfl.analyse("gains", finished_run.path, quiet=True, **options)
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(("option", "value"), [("--hosts", 2), ("--address", "auto")])

@@ -64,12 +64,14 @@ def test_findings_name_round_bytes_and_updates(finished_run: RunFolder) -> None:
     [
         ({}, "has 6 evaluated rounds, fewer than 41; use window=5"),
         ({"window": 4}, "window: must be odd"),
-        ({"window": 3, "order": 3}, "order: must be below window"),
+        ({"window": 3, "order": 1, "target": 50}, "target: test_accuracy is a share .* for 50 %, give 0.5"),
+        ({"window": 3, "order": 3}, r"order: must be below window \(got 3 and 3\); use order=2"),
+        ({"order": 5}, "has 6 evaluated rounds, fewer than 41; use window=5 order=4"),
         ({"window": 3, "order": 1, "zoom": 1}, "has 1 evaluated round in its last 1"),
         ({"window": 3, "order": 1, "zoom": 6}, "zoom: must be below the 6 rounds of"),
     ],
 )
-def test_windows_and_zooms_that_do_not_fit_are_rejected(
+def test_windows_zooms_and_targets_that_do_not_fit_are_rejected(
     finished_run: RunFolder, options: dict[str, int], said: str
 ) -> None:
     with pytest.raises(ScenarioError, match=said):
