@@ -198,6 +198,11 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def counted(number: int, noun: str) -> str:
+    """Returns `1 round` or `1,200 rounds`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def percent(share: float) -> str:
     """Returns `45.20 %` for 0.452."""
     return f"{100 * share:.2f} %"

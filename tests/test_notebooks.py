@@ -182,6 +182,17 @@ def test_a_call_is_silent_or_has_a_console_of_its_own() -> None:
         console_of(own, quiet=True)
 
 
+def test_a_result_whose_best_round_is_chosen_on_other_samples_says_so(tmp_path: Path) -> None:
+    one = tables(phases=[PLAIN | {"rounds": 1}], resources={})
+    one["data"] |= {"validation_share": 0.4}
+    result = rayfl.run(one, backend="inline", out=tmp_path, quiet=True)
+    (row,) = result.metrics.to_pylist()
+    assert repr(result).startswith(
+        f"<Result scene: 1 round, best validation accuracy {100 * row['validation_accuracy']:.2f} % in round 1, test "
+        f"accuracy in that round {100 * row['test_accuracy']:.2f} %, in "
+    )
+
+
 def test_a_result_is_short_in_words_and_survives_the_loss_of_its_folder(tmp_path: Path) -> None:
     result = rayfl.run(FOUR_ROUNDS, backend="inline", out=tmp_path, quiet=True)
     best = max(result.metrics["test_accuracy"].to_pylist())

@@ -13,6 +13,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.columns import columns_of
 from rayfl.engine.plan.headline import Headline, check_target, headline_label
 from rayfl.errors import ScenarioError
+from rayfl.wording import counted
 
 if TYPE_CHECKING:
     from rayfl.data.store import ShardStore
@@ -196,7 +197,7 @@ class EarlyStopping(Ranked):
             run.stop(f"{column} has reached the target of {self.target:g}: {value:.6g}")
         elif self.patience is not None and self._waited >= self.patience:
             best = f"best: {self._best:.6g} in round {self._best_round}" if self._best_round else "it was never finite"
-            run.stop(f"{column} has not improved in {self.patience} evaluations ({best})")
+            run.stop(f"{column} has not improved in {counted(self.patience, 'evaluation')} ({best})")
 
     def state(self) -> Mapping[str, Any]:
         """See `Callback.state`."""

@@ -11,6 +11,7 @@ from rayfl.config.scenario import Scenario
 from rayfl.errors import RayflError
 from rayfl.notebook import is_shown
 from rayfl.runs.archive import RunArchive
+from rayfl.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +45,7 @@ class Result:
         ... }
         >>> result = rayfl.run(scenario, backend="inline", quiet=True)
         >>> result
-        <Result tiny: 1 rounds, best test accuracy ... % in round 1, in ...>
+        <Result tiny: 1 round, best test accuracy ... % in round 1, in ...>
         >>> result.metrics["test_accuracy"].to_pylist()
         [...]
         >>> sum(value.numel() for value in result.state_dict.values())
@@ -79,16 +80,20 @@ class Result:
     def _summary(self) -> str:
         """`femnist_cyclic: 20 rounds, best test accuracy 63.10 % in round 18`."""
         rows = self.metrics.to_pylist()
-        rounds = f"{self.scenario.name}: {rows[-1]['round'] if rows else 0} rounds"
+        rounds = f"{self.scenario.name}: {counted(rows[-1]['round'] if rows else 0, 'round')}"
         headline = self._headline()
         ranked = [row for row in rows if headline and headline.ranks(row["phase"])]
         if headline is None or not ranked:
             return rounds
         scores = [float("nan") if row[headline.column] is None else row[headline.column] for row in ranked]
         best = ranked[headline.best(scores)]
-        score = best[headline.reported]
-        reached = "undefined or not finite" if score is None else headline.text(score)
-        return f"{rounds}, best {headline.reported_words} {reached} in round {best['round']}"
+        ranked_by, result = (
+            "undefined or not finite" if best[column] is None else headline.text(best[column])
+            for column in (headline.column, headline.reported)
+        )
+        said = f"{rounds}, best {headline.words} {ranked_by} in round {best['round']}"
+        elsewhere = headline.column != headline.reported
+        return said + (f", {headline.reported_words} in that round {result}" if elsewhere else "")
 
     def _headline(self) -> Headline | None:
         """The metric that ranks rounds, from the records; None if they are gone."""

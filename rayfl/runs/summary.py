@@ -144,7 +144,7 @@ class EndSummary:
                 "time": duration(done.seconds - started),
                 **_simulated(done.simulated, simulated),
             }
-            yield name, cells | {scalar: f"{value:.4g}" for scalar, value in phase.scalars.items()}
+            yield name, cells | {words_of(scalar): f"{value:.4g}" for scalar, value in phase.scalars.items()}
             before, started, simulated = done.traffic, done.seconds, done.simulated or simulated
 
 

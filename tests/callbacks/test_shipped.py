@@ -135,7 +135,7 @@ def test_early_stopping_says_what_the_best_was() -> None:
     for number, value in enumerate([0.25, 0.5], 1):
         so_far.metrics.append({"phase": "p", "round": number, "test_loss": value})
         callback.on_evaluation(so_far)
-    reason = "test_loss has not improved in 1 evaluations (best: 0.25 in round 1)"
+    reason = "test_loss has not improved in 1 evaluation (best: 0.25 in round 1)"
     assert so_far.stopped == ("early_stopping", reason)
 
 

@@ -49,6 +49,11 @@ def test_a_column_per_phase_says_what_it_reached_and_what_it_alone_cost() -> Non
     ]
 
 
+def test_reported_scalars_are_named_in_words() -> None:
+    done = RoundDone("cyclic", 5, 5, 2.0, 10, 100, Traffic(), 10.0, {"left_out": 3.0})
+    assert "left out 3" in shown(done, evaluated("cyclic", 5, 3.25, 0.125, 100))
+
+
 def test_an_undefined_score_is_called_so_and_is_never_the_best() -> None:
     lines = shown(
         RoundDone("drawn", 3, 3, 2.0, 10, 100, Traffic(), 1.0),

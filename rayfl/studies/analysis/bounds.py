@@ -29,6 +29,7 @@ from rayfl.studies.analysis.curvature import STEPS, curvature
 from rayfl.studies.analysis.heterogeneity import GradientSpread, OfModels
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.wording import counted
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 LINES: dict[Training, Literal["-", "--"]] = {"relay": "-", "parallel": "--"}
@@ -62,8 +63,8 @@ class Bounds(OfModels):
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         clients = sum(runs[unit.run].clients for unit in units)
         return (
-            f"{len(units)} models, {2 * clients:,} passes over the samples of a client with gradients, and at most "
-            f"{STEPS * clients:,} with second derivatives"
+            f"{counted(len(units), 'model')}, {2 * clients:,} passes over the samples of a client with gradients, and "
+            f"at most {STEPS * clients:,} with second derivatives"
         )
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
@@ -196,8 +197,8 @@ class _Phase:
         for kind in KINDS:
             if not self.has(kind):
                 yield (
-                    f"bound    {self.name}, {kind}: left out, since the smallest measured curvature, with "
-                    f"weight decay {of.convexity:.4g}, is not positive"
+                    f"bound    {self.name}, {kind}: left out, since the smallest measured curvature (weight decay "
+                    f"included) is {of.convexity:.4g}, not positive"
                 )
                 continue
             said, totals = [], []

@@ -37,6 +37,7 @@ from rayfl.studies.analysis.analysis import (
 )
 from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.studies.statistics import Key, series
+from rayfl.wording import counted
 
 CUBIC = 4
 """Number of different switches that a cubic requires."""
@@ -90,7 +91,7 @@ class Curve(Analysis):
         return [WorkUnit(number, f"run{number}") for number in range(len(runs))]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
-        return f"loading the data of {len(units)} runs to count batches; no training or evaluation"
+        return f"loading the data of {counted(len(units), 'run')} to count batches; no training or evaluation"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run = open(unit.run)

@@ -19,6 +19,7 @@ from rayfl.studies.analysis.analysis import Analysis, Open, Row, WorkUnit, by_ru
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.wording import counted
 
 QUANTITIES = {
     "gradient_norm": "norm of the gradient",
@@ -84,7 +85,9 @@ class OfModels(Analysis):
         for number, run in enumerate(runs):
             rounds = self.rounds_of(run)
             if beyond := [round for round in rounds if round > run.rounds]:
-                raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
+                raise ScenarioError(
+                    f"rounds: the run '{run.path.name}' has {counted(run.rounds, 'round')}, not {beyond[0]}"
+                )
             run.check_kept(rounds)
             units += [WorkUnit(number, f"run{number}-round{round}", (round,)) for round in rounds]
         return units
@@ -114,7 +117,7 @@ class Heterogeneity(OfModels):
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         clients = sum(runs[unit.run].clients for unit in units)
-        return f"{len(units)} models, {2 * clients:,} passes over the samples of a client, with gradients"
+        return f"{counted(len(units), 'model')}, {2 * clients:,} passes over the samples of a client, with gradients"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run, (round,) = open(unit.run), unit.at
@@ -143,7 +146,7 @@ class Heterogeneity(OfModels):
     def findings(self, rows: Sequence[Mapping[str, Any]], runs: Sequence[RunFolder]) -> list[str]:
         names = names_of(runs)
         return [
-            f"round {row['round']:<3}{names[row['run']]}: "
+            f"round {row['round']:<2} {names[row['run']]}: "
             + ", ".join(f"{words} {row[quantity]:.4g}" for quantity, words in QUANTITIES.items())
             for row in rows
         ]

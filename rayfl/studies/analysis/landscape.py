@@ -26,6 +26,7 @@ from rayfl.studies.analysis.directions import Plane, filter_normalised, plane_of
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.replay import evaluator_of
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.wording import counted
 
 _REACH = 0.75
 """Range of the picture to either side in a plane through several models, as a share of their extent."""
@@ -97,7 +98,9 @@ class Landscape(Analysis):
                     raise ScenarioError(f"'{run.path}': a trajectory requires at least 3 kept models")
             else:
                 if beyond := [which for which in self.models if isinstance(which, int) and which > run.rounds]:
-                    raise ScenarioError(f"models: '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
+                    raise ScenarioError(
+                        f"models: '{run.path.name}' has {counted(run.rounds, 'round')}, not {beyond[0]}"
+                    )
                 phases = [phase.name for phase in run.scenario.phases]
                 for which in self.models:
                     if isinstance(which, str) and which not in (known := ["initial", "final", *phases]):
@@ -116,7 +119,7 @@ class Landscape(Analysis):
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         again = ", each after the same number for batch norm" if self.batch_norm == "re_estimated" else ""
-        return f"{len(units) * self.points:,} evaluations of {self.samples:,} samples{again}"
+        return f"{counted(len(units) * self.points, 'evaluation')} of {counted(self.samples, 'sample')}{again}"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         number, row, of_runs = unit.at

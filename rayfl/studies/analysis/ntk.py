@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from matplotlib.figure import Figure
 from pydantic import PositiveFloat, PositiveInt
+from rich.filesize import decimal
 
 from rayfl.config.cohort import BySampler
 from rayfl.data.dataset import Samples
@@ -23,6 +24,7 @@ from rayfl.studies.analysis.analysis import DARK, Analysis, Open, Rounds, Row, W
 from rayfl.studies.analysis.kernel import MOST, KernelSamples, kappa, unit_rows, update_bounds
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.wording import counted
 
 BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.5}
 _BOUNDS = -1
@@ -61,7 +63,9 @@ class NTK(Analysis):
         run = runs[0]
         rounds = self._chosen_rounds(run)
         if beyond := [round for round in rounds if round > run.rounds]:
-            raise ScenarioError(f"rounds: the run '{run.path.name}' has {run.rounds} rounds, not {beyond[0]}")
+            raise ScenarioError(
+                f"rounds: the run '{run.path.name}' has {counted(run.rounds, 'round')}, not {beyond[0]}"
+            )
         for plan in {run.index(round).phase: run.plans[run.index(round).phase] for round in rounds}.values():
             cohort = plan.phase.settings.cohort
             if isinstance(cohort, BySampler) or plan.phase.pool or plan.phase.settings.dp:
@@ -72,8 +76,8 @@ class NTK(Analysis):
         return [*comparisons, *([WorkUnit(0, "updates", (_BOUNDS,))] if self.updates else [])]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
-        memory = 3 * (self.samples * (self.updates or 1)) ** 2 * 8 / 1e6
-        return f"{len(units)} comparisons with kernels of {self.samples:,} samples, {memory:,.0f} MB each"
+        memory = decimal(3 * (self.samples * (self.updates or 1)) ** 2 * 8)
+        return f"{counted(len(units), 'comparison')} with kernels of {self.samples:,} samples, {memory} each"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         run, (number,) = open(0), unit.at

@@ -38,6 +38,7 @@ from rayfl.studies.analysis.evaluator import chosen_samples
 from rayfl.studies.analysis.opened_run import OpenedRun, as_tensor
 from rayfl.studies.analysis.run_folder import RunFolder
 from rayfl.tasks.metrics.features import KNN, LinearProbe
+from rayfl.wording import counted, percent
 
 AT_ONCE = 256
 """Batch size for computing features."""
@@ -75,7 +76,7 @@ class Probe(Analysis):
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
         tested = self.samples or runs[-1].environment["data"]["evaluated_samples"]
         samples = self.bank + tested
-        return f"features of at most {samples:,} samples for each of {len(units)} models"
+        return f"features of at most {samples:,} samples for each of {counted(len(units), 'model')}"
 
     def compute(self, unit: WorkUnit, open: Open) -> list[Row]:
         round, of_data = unit.at
@@ -112,8 +113,8 @@ class Probe(Analysis):
             first, last = own[0], own[-1]
             lines.append(
                 f"probe    {name}: round {first['round']} to {last['round']}: nearest neighbours "
-                f"{first['knn']:.2%} to {last['knn']:.2%}, linear probe "
-                f"{first['linear_probe']:.2%} to {last['linear_probe']:.2%}"
+                f"{percent(first['knn'])} to {percent(last['knn'])}, linear probe "
+                f"{percent(first['linear_probe'])} to {percent(last['linear_probe'])}"
             )
         return lines
 

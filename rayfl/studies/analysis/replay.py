@@ -31,6 +31,7 @@ from rayfl.studies.analysis.analysis import Analysis, Open, Rounds, Row, WorkUni
 from rayfl.studies.analysis.evaluator import Evaluator
 from rayfl.studies.analysis.opened_run import OpenedRun
 from rayfl.studies.analysis.run_folder import RunFolder
+from rayfl.wording import counted
 
 
 @dataclass(frozen=True)
@@ -230,8 +231,8 @@ class OfRounds(Analysis):
         evaluated = min(self.samples or 10**18, *(run.environment["data"]["evaluated_samples"] for run in runs))
         evaluations = round(sum(map(self.evaluations, clients)))
         return (
-            f"{len(units)} rounds with {round(sum(clients)):,} client updates to replay, "
-            f"{evaluations:,} evaluations of {evaluated:,} samples"
+            f"{counted(len(units), 'round')} with {counted(round(sum(clients)), 'client update')} to replay, "
+            f"{counted(evaluations, 'evaluation')} of {counted(evaluated, 'sample')}"
         )
 
     @abstractmethod

@@ -16,6 +16,7 @@ from rayfl.runs.figures.quantities import Quantity
 from rayfl.studies.figures.clients import GroupClients, MetricClients, metrics_of_clients
 from rayfl.studies.figures.groups import Recorded
 from rayfl.studies.tables import Numbers, ShownPage, TablePage
+from rayfl.wording import counted
 
 SCHEMA = pa.schema(
     [
@@ -190,9 +191,11 @@ def _gains(part: PairedClients, place: int) -> str:
     words = ("higher", "lower") if part.of.higher is None else ("better", "worse")
     first, second = (down, up) if part.of.higher is False else (up, down)
     middle = f"{quantity.factor * float(np.median(apart)):+.{_decimals(quantity)}}".replace("-", "\N{MINUS SIGN}")
-    counts = f"{first:,} of {len(apart):,} clients are {words[0]}, {second:,} {words[1]}, {equal:,} equal"
+    unit = "percentage points" if quantity.unit == "%" else quantity.unit
+    are = "is" if first == 1 else "are"
+    counts = f"{first:,} of {counted(len(apart), 'client')} {are} {words[0]}, {second:,} {words[1]}, {equal:,} equal"
     against = f"{part.labels[place]} against {part.labels[part.reference]}"
-    return f"{_where(part)}{against}: {counts}; median difference {middle} {quantity.unit}".rstrip() + "."
+    return f"{_where(part)}{against}: {counts}; median difference {middle} {unit}".rstrip() + "."
 
 
 def _decimals(quantity: Quantity) -> str:

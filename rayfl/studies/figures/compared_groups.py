@@ -198,7 +198,8 @@ _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "bytes"))
 
 def table_of(comparison: Compared, choice: ComparisonOptions) -> TextTable:
     """The table of a metric in a panel."""
-    numbers = _numbers(comparison.quantity, [line.score.mean for line in comparison.lines if line.score])
+    scores = [line.score for line in comparison.lines if line.score]
+    numbers = _numbers(comparison.quantity, [value for of in scores for value in (of.mean, of.deviation or 0.0)])
     has_tasks = any(run.task is not None for line in comparison.lines for run in line.group.runs)
     counts = [_counted(line) for line in comparison.lines]
     count = counts[0] if len(set(counts)) == 1 and counts[0].isdecimal() else ""
@@ -340,7 +341,9 @@ def _smoothed(window: int) -> str:
 
 
 def _numbers(quantity: Quantity, values: Sequence[float]) -> Numbers:
-    """Two decimals of percent; of other numbers, four digits of the largest."""
+    """Two decimals of percent; of other numbers, four digits of the largest, and no decimals if all are whole."""
+    if not quantity.unit and all(value.is_integer() for value in values):
+        return Numbers(quantity.factor, 0)
     most = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
     decimals = 2 if quantity.unit else max(0, 3 - math.floor(math.log10(most))) if most else 3
     return Numbers(quantity.factor, decimals)

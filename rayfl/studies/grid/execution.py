@@ -34,7 +34,7 @@ from rayfl.studies.grid.progress import GridProgress
 from rayfl.studies.grid.results import CellRun, FailedRun, FinishedRun
 from rayfl.studies.grid.schema import Grid, load_grid
 from rayfl.studies.grid.table import GridTable
-from rayfl.wording import duration
+from rayfl.wording import counted, duration
 
 if TYPE_CHECKING:
     from rayfl.studies.grid.analyses import Analysed
@@ -307,12 +307,12 @@ def _announce(
 ) -> None:
     """Prints the size of the grid; `interrupted` says of each run with a checkpoint whether it has these settings."""
     skipped = len(grid.choose(grid.skip, "skip"))
-    each = _counted(len(grid.seeds), "seed")
-    each = each if grid.tasks is None else f"{_counted(grid.tasks, 'task')} and {each}"
+    each = counted(len(grid.seeds), "seed")
+    each = each if grid.tasks is None else f"{counted(grid.tasks, 'task')} and {each}"
     going_on, aside = interrupted.count(True), interrupted.count(False)
     begun = f", {going_on} to resume from a checkpoint" if going_on else ""
     begun += f", {aside} of other settings to be moved aside" if aside else ""
-    size = f"{_counted(len(grid.rows), 'row')} × {_counted(len(grid.columns), 'column')}"
+    size = f"{counted(len(grid.rows), 'row')} × {counted(len(grid.columns), 'column')}"
     lines = [
         f"{grid.heading} (grid {grid.name})",
         f"cells    {size}{f', {skipped} skipped' if skipped else ''}",
@@ -321,7 +321,3 @@ def _announce(
     ]
     for number, line in enumerate(lines):
         print_wrapped(console, line, "" if number else "bold", indent=LABEL)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

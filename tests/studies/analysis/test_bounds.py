@@ -151,7 +151,7 @@ def test_a_network_is_not_convex_which_is_said(finished_run: RunFolder, tmp_path
     assert min(row["smallest_curvature"] for row in rows) < 0
     said = build("bounds").findings(rows, [finished_run])
     (left_out,) = [line for line in said if "strongly convex" in line]
-    assert re.search(r"left out, since the smallest measured curvature, .* -[\d.]+, is not positive$", left_out)
+    assert re.search(r"the smallest measured curvature \(weight decay included\) is -[\d.]+, not positive$", left_out)
 
 
 def test_of_a_phase_whose_loss_does_not_fall_nothing_is_bounded(linear_run: RunFolder, tmp_path: Path) -> None:

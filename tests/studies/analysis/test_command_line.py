@@ -11,9 +11,10 @@ import pytest
 import rayfl
 from rayfl.__main__ import main
 from rayfl.errors import DataError, ScenarioError
+from rayfl.studies.analysis.heterogeneity import QUANTITIES
 from rayfl.studies.analysis.replay import Replay, ReplayedRound
 from rayfl.studies.analysis.run_folder import RunFolder
-from tests.studies.analysis.scene import analysed
+from tests.studies.analysis.scene import analysed, build
 
 
 def command(*arguments: object) -> int:
@@ -96,6 +97,26 @@ def test_a_result_that_is_replaced_is_said_and_one_that_is_damaged_is_named(
     error = capsys.readouterr().err
     assert error.startswith(f"error: {path}: cannot be read as Parquet, truncated or corrupt? (")
     assert error.count("\n") == 1
+
+
+def test_costs_and_findings_count_in_words(finished_run: RunFolder) -> None:
+    runs = [finished_run]
+
+    def cost(name: str, **options: Any) -> str:
+        analysis = build(name, **options)
+        return str(analysis.cost(runs, analysis.units(runs)[:1]))
+
+    assert cost("gains", rounds=3, samples=1) == "1 round with 5 client updates to replay, 7 evaluations of 1 sample"
+    assert cost("curve", window=3, order=1) == "loading the data of 1 run to count batches; no training or evaluation"
+    assert cost("heterogeneity", rounds=1).startswith("1 model, ")
+    # three matrices of 4 x 4 numbers of 8 bytes
+    assert cost("ntk", samples=4) == "1 comparison with kernels of 4 samples, 384 bytes each"
+    rows = [{"run": 0, "round": round, **dict.fromkeys(QUANTITIES, 1.0)} for round in (1, 100)]
+    said = build("heterogeneity").findings(rows, runs)
+    assert [line[:14] for line in said] == ["round 1  scene", "round 100 scen"]
+    rows = [{"run": 0, "round": round, "knn": 0.04, "linear_probe": 1.0} for round in (0, 6)]
+    (line,) = build("probe").findings(rows, runs)
+    assert line.endswith("nearest neighbours 4.00 % to 4.00 %, linear probe 100.00 % to 100.00 %")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,10 @@ def test_clients_are_paired_by_owner_and_averaged_over_seeds(runs: list[Path]) -
         "Client test accuracy in %, last score of each client; from the largest gain to the largest loss"
     )
     assert comparison.notes == [
-        "Cyclic against FedAvg: 2 of 3 clients are better, 1 worse, 0 equal; median difference +10.00 %.",
+        (
+            "Cyclic against FedAvg: 2 of 3 clients are better, 1 worse, 0 equal; "
+            "median difference +10.00 percentage points."
+        ),
         "Clients without a score in some run, which are left out: 1.",
         "Scores of a client are means over the runs of a row that scored it.",
         "Data: digits (generated, no real data).",
@@ -68,6 +71,12 @@ def test_clients_are_paired_by_owner_and_averaged_over_seeds(runs: list[Path]) -
         ("FedAvg", pytest.approx(0.2), None),
         ("Cyclic", pytest.approx(0.5), pytest.approx(0.3)),
     ]
+
+
+def test_one_client_is_better(tmp_path: Path) -> None:
+    first = scored(tmp_path / "a", "FedAvg", 0, {"north": 0.2, "east": 0.4})
+    comparison = of_clients(first, scored(tmp_path / "b", "Cyclic", 0, {"north": 0.3, "east": 0.2}))
+    assert "Cyclic against FedAvg: 1 of 2 clients is better, 1 worse, 0 equal; " in comparison.notes[0]
 
 
 def test_of_losses_the_largest_fall_is_the_largest_gain(runs: list[Path]) -> None:

@@ -174,6 +174,16 @@ def test_the_best_is_bold_and_lower_losses_are_better(tmp_path: Path) -> None:
     assert "<b>60.00</b>" in comparison._repr_html_()
 
 
+def test_counts_have_no_decimals(tmp_path: Path) -> None:
+    columns = {"test_accuracy": [0.1, 0.2, 0.3], "unavailable": [1, 2, 4]}
+    one = write_run(tmp_path / "a", "a", 0, columns)
+    comparison = rayfl.compare(one, metrics="unavailable")
+    assert cells(comparison, "a")["unavailable"] == "4"
+    other = write_run(tmp_path / "b", "a", 1, columns | {"unavailable": [1, 2, 6]})
+    comparison = rayfl.compare(one, other, metrics="unavailable")
+    assert cells(comparison, "a")["unavailable"] == "5.000 ± 1.414"
+
+
 def test_scores_that_look_the_same_are_both_bold(tmp_path: Path) -> None:
     values = {"a": 0.60001, "b": 0.60002, "c": 0.5}
     runs = [a_run(tmp_path / name, name, 0, [value]) for name, value in values.items()]
