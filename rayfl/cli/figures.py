@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rayfl.cli.exit_status import exit_status
-from rayfl.cli.options import command_parser
+from rayfl.cli.options import command_parser, folder_or_uri
 from rayfl.console import table_console
 from rayfl.errors import ScenarioError
 
@@ -137,7 +137,7 @@ def _parser_of_report(prog: str) -> argparse.ArgumentParser:
         "Opening it sends no request to any other host.",
         REPORTING,
     )
-    parser.add_argument("folder", type=Path, metavar="RUN|GRID", help="the folder of a run or a grid")
+    parser.add_argument("folder", type=folder_or_uri, metavar="RUN|GRID", help="the folder of a run or a grid")
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help="the file to write (default: report.html in the folder)"
     )
@@ -150,7 +150,9 @@ def _parser_of_report(prog: str) -> argparse.ArgumentParser:
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
     """Adds the runs and grids to read, and which of their metrics and parts are shown under which labels."""
-    parser.add_argument("sources", nargs="+", type=Path, metavar="RUN|GRID", help="the folder of a run or a grid")
+    parser.add_argument(
+        "sources", nargs="+", type=folder_or_uri, metavar="RUN|GRID", help="the folder of a run or a grid"
+    )
     parser.add_argument(
         "--metric",
         nargs="+",
@@ -219,7 +221,7 @@ def _plot(options: argparse.Namespace) -> int:
         raise ScenarioError("out: with several folders, say where the figure goes: --out FILE.png")
     from rayfl.studies.figures.plot import plot  # loads matplotlib
 
-    out = options.out or options.sources[0] / "plot.png"
+    out = options.out or Path(options.sources[0]) / "plot.png"
     plot(
         *options.sources,
         out=out,
@@ -235,17 +237,19 @@ def _plot(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from rayfl.studies.figures.groups import folder_of
     from rayfl.studies.figures.page.report import write_report  # loads matplotlib
     from rayfl.studies.figures.page.sections import RENEWED_S
     from rayfl.studies.figures.recorded_grid import is_grid
 
-    if options.follow and is_grid(options.folder):
-        raise ScenarioError(f"follow: '{options.folder}' is a grid; follow one of its runs")
-    written = write_report(options.folder, options.out, options.follow)
+    folder = folder_of(options.folder)
+    if options.follow and is_grid(folder):
+        raise ScenarioError(f"follow: '{folder}' is a grid; follow one of its runs")
+    written = write_report(folder, options.out, options.follow)
     print(f"report  {written.path}", flush=True)
     if written.renewed:
         print(f"it is written again every {RENEWED_S} s until the run has ended; Ctrl-C ends this command alone")
     while written.renewed:
         time.sleep(RENEWED_S)
-        written = write_report(options.folder, options.out, options.follow)
+        written = write_report(folder, options.out, options.follow)
     return 0

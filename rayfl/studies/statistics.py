@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -112,7 +113,7 @@ def mean_and_band(curves: Mapping[Key, np.ndarray], band: Band) -> tuple[np.ndar
 
 def check_smoothing(window: int) -> None:
     """Raises a ScenarioError unless a window has a centre."""
-    if window < 1 or window % 2 == 0:
+    if not isinstance(window, Integral) or window < 1 or window % 2 == 0:
         raise ScenarioError(f"smooth: must be an odd number of evaluated rounds, at least 1 (got {window})")
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rayfl
 from rayfl.__main__ import main
+from rayfl.errors import ScenarioError
 from tests.studies.figures.scene import a_run
 
 
@@ -49,6 +52,51 @@ def test_wrong_input_is_told_in_one_line(
 ) -> None:
     assert main(["compare", *runs, *arguments]) == 1
     assert capsys.readouterr().err == f"error: {message}\n"
+
+
+@pytest.mark.parametrize("command", ["compare", "plot", "report"])
+def test_uris_and_files_are_told_from_folders_that_do_not_exist(
+    command: str, runs: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = f"{runs[0]}/metrics.jsonl"
+    uri = f"file://{runs[0]}"
+    for source, said in (
+        (uri, f"RUN: '{uri}' is a URI, and rayfl reads records from the disk of this machine: copy its folder there"),
+        (metrics, f"'{metrics}' is not a folder; name a folder below runs/"),
+        (f"{runs[0]}0", f"'{runs[0]}0' does not exist; name a folder below runs/"),
+    ):
+        assert main([command, source]) == 1
+        assert capsys.readouterr().err == f"error: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"smooth": 3.0}, "smooth: must be an odd number of evaluated rounds, at least 1 (got 3.0)"),
+        ({"at": True}, "at: must be last, best, mean_last_5 or the number of a round (got 'True')"),
+        ({"at": 2.0}, "at: must be last, best, mean_last_5 or the number of a round (got '2.0')"),
+        ({"labels": "xy"}, "labels: give 2 different labels to replace 'plain', 'fast' (got 1)"),
+    ],
+)
+def test_wrong_types_are_told_in_python(runs: list[str], options: Any, said: str) -> None:
+    with pytest.raises(ScenarioError) as refused:
+        rayfl.compare(*runs, **options)
+    assert str(refused.value) == said
+
+
+def test_a_list_of_sources_is_told(runs: list[str]) -> None:
+    sources: Any = runs
+    for function in (rayfl.compare, rayfl.plot):
+        with pytest.raises(ScenarioError, match=r"give each folder or result as an argument of its own \(got \['/"):
+            function(sources)
+
+
+def test_a_mean_says_of_how_many_rounds(runs: list[str], tmp_path: Path) -> None:
+    assert "mean of the last 2 evaluated rounds;" in rayfl.compare(*runs, at="mean_last_5").text_tables[0].caption
+    longer = a_run(tmp_path / "longer", "longer", 0, [0.1] * 7)
+    caption = rayfl.compare(longer, *runs, at="mean_last_5").text_tables[0].caption
+    assert "mean of the last 2 to 5 evaluated rounds;" in caption
+    assert "mean of the last 5 evaluated rounds;" in rayfl.compare(longer, at="mean_last_5").text_tables[0].caption
 
 
 def test_a_reference_that_pairs_with_nothing_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ from rayfl.runs.options import RunOptions
 from rayfl.studies.analysis.analysis import ANALYSES, Analysis, WorkUnit, save
 from rayfl.studies.analysis.opened_run import OpenedRun, open_run
 from rayfl.studies.analysis.run_folder import RunFolder
-from rayfl.studies.figures.groups import Source
+from rayfl.studies.figures.groups import Source, folder_of
 
 FOLDER = "analyses"
 _MADE_FROM = b"rayfl_analysis"
@@ -145,9 +145,7 @@ def analyse(
     if "name" in options:
         raise ScenarioError(f"name: unknown key; '{name}' is the analysis (got '{options['name']}')")
     analysis = ANALYSES.build({"name": name} | options)
-    folders = [
-        RunFolder.read(Path(source) if isinstance(source, str | Path) else source.directory) for source in sources
-    ]
+    folders = [RunFolder.read(folder_of(source)) for source in sources]
     analysis.check_number(len(folders))
     at = Path(out) if out else folders[0].path
     launch = AnalysisSettings(backend, address, hosts, data_folder(data_dir).absolute(), at.absolute())

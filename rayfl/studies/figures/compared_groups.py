@@ -313,7 +313,8 @@ def _caption(comparison: Compared, choice: ComparisonOptions, has_tasks: bool, c
     """Describes the numbers and what they are means over: `count` seeds or tasks, if all groups have as many."""
     where = f"{comparison.panel}: " if comparison.panel else ""
     smoothed = "" if choice.at == "last" else _smoothed(choice.window)  # the last round keeps its value
-    parts = [f"{where}{comparison.quantity.within(' in ')}, {words_of(choice.at)}{smoothed}"]
+    scores = words_of(choice.at, [run for line in comparison.lines for run in line.group.runs])
+    parts = [f"{where}{comparison.quantity.within(' in ')}, {scores}{smoothed}"]
     over = f"{count} {'tasks, each averaged over its seeds' if has_tasks else 'seeds'}".lstrip()
     if any(line.score and line.score.deviation is not None for line in comparison.lines):
         parts.append(f"mean ± sample standard deviation over {over}")

@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, get_args
 from rayfl.config.registry import nearest
 from rayfl.config.scenario import CHANGES_NO_RESULT
 from rayfl.errors import DataError, ScenarioError
+from rayfl.remote_folder import local
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.recorded_run import DataNote, RecordedRun, read_run
 from rayfl.studies.figures.recorded_grid import is_grid, read_grid
@@ -149,8 +150,8 @@ def arranged(
     if panels == "rows":
         recorded = recorded.by_rows()
     if lines:
-        recorded = recorded.chosen(lines)
-    return recorded.relabelled(labels) if labels else recorded
+        recorded = recorded.chosen([lines] if isinstance(lines, str) else lines)
+    return recorded.relabelled([labels] if isinstance(labels, str) else labels) if labels else recorded
 
 
 def read(sources: Source | Iterable[Source]) -> Recorded:
@@ -166,7 +167,7 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
     Raises:
         DataError: A folder holds neither a run nor a grid, or nothing that has finished.
         ResourceError: Records are damaged.
-        ScenarioError: No source is given, or two runs of a group share their seed and task.
+        ScenarioError: No source is given, one is a URI, or two runs of a group share their seed and task.
     """
     all_sources = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
     if not all_sources:
@@ -174,7 +175,7 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
     runs: dict[str, RecordedRun] = {}
     notes: list[str] = []
     for source in all_sources:
-        folder = Path(source) if isinstance(source, str | Path) else source.directory
+        folder = folder_of(source)
         if RunArchive(folder).has_begun:
             folder_runs = [read_run(folder)]
         elif is_grid(folder):
@@ -182,11 +183,32 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
             folder_runs = list(grid.runs)
             notes += grid.notes
         else:
-            what = "holds neither a run nor a grid: it has no metrics.jsonl and no table.parquet"
-            raise DataError(f"'{folder}' {what if folder.is_dir() else 'does not exist'}; name a folder below runs/")
+            raise neither(folder)
         for run in folder_runs:
             runs.setdefault(str(Path(run.where).absolute()), run)
     return Recorded(tuple(_grouped(list(runs.values()))), tuple(dict.fromkeys(notes)))
+
+
+def folder_of(source: Source) -> Path:
+    """The folder of a source.
+
+    Raises:
+        ScenarioError: It is a URI, or something else.
+    """
+    if isinstance(source, str | Path):
+        local(source, "RUN", "and rayfl reads records from the disk of this machine: copy its folder there")
+        return Path(source)
+    if not hasattr(source, "directory"):
+        raise ScenarioError(f"give each folder or result as an argument of its own (got {source!r:.80})")
+    return source.directory
+
+
+def neither(folder: Path) -> DataError:
+    """The error for a path with neither a run nor a grid."""
+    what = "is not a folder" if folder.exists() else "does not exist"
+    if folder.is_dir():
+        what = "holds neither a run nor a grid: it has no metrics.jsonl and no table.parquet"
+    return DataError(f"'{folder}' {what}; name a folder below runs/")
 
 
 def _grouped(runs: Sequence[RecordedRun]) -> list[Group]:

@@ -163,7 +163,7 @@ def _figure_over_key(
     return draw(
         drawn,
         styles,
-        _caption(recorded, smooth, band, words_of(at)),
+        _caption(recorded, smooth, band, words_of(at, recorded.runs)),
         width or ("column" if len(drawn) == 1 else "page"),
         share_y=len(recorded.data) == 1,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -45,8 +46,11 @@ LOWER_IS_BETTER = (
 """Columns that belong to no metric and whose lower values are better."""
 
 
-def words_of(at: At) -> str:
-    """The rounds that a score is taken from, for a reader."""
+def words_of(at: At, runs: Iterable[RecordedRun]) -> str:
+    """The rounds that a score is taken from, for a reader; of short runs `mean_last_5` has fewer than five."""
+    counts = {min(TAIL, int(run.ranked.sum())) for run in runs} if at == "mean_last_5" else {TAIL}
+    if counts != {TAIL}:
+        return f"mean of the last {' to '.join(map(str, sorted({min(counts), max(counts)})))} evaluated rounds"
     return WORDS.get(str(at), f"after round {at}")
 
 
@@ -92,9 +96,9 @@ def check_round(runs: Sequence[RecordedRun], at: At) -> None:
     Raises:
         ScenarioError: None did, or `at` is another word.
     """
-    if at in WORDS:
+    if isinstance(at, str) and at in WORDS:
         return
-    if isinstance(at, str):
+    if isinstance(at, bool) or not isinstance(at, Integral):
         raise ScenarioError(f"at: must be {', '.join(WORDS)} or the number of a round (got '{at}')")
     rounds = np.unique(np.concatenate([run.rounds[run.ranked] for run in runs]))
     if at not in rounds:

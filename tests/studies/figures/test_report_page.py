@@ -401,8 +401,10 @@ def test_the_command_writes_the_file_and_names_folders_that_are_neither(
     assert out.read_bytes() == write_report(run).path.read_bytes()
     (tmp_path / "empty").mkdir()
     assert main(["report", str(tmp_path / "empty")]) == 1
-    said = f"error: '{tmp_path / 'empty'}' holds neither a run nor a grid; name a folder below runs/\n"
-    assert capsys.readouterr().err == said
+    assert capsys.readouterr().err == (
+        f"error: '{tmp_path / 'empty'}' holds neither a run nor a grid: it has no metrics.jsonl and no table.parquet; "
+        "name a folder below runs/\n"
+    )
     assert main(["report", str(tmp_path / "gone")]) == 1
     assert capsys.readouterr().err == f"error: '{tmp_path / 'gone'}' does not exist; name a folder below runs/\n"
     assert main(["report", str(run), "--out", "page.pdf"]) == 1

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from rayfl.console import TextTable
-from rayfl.errors import DataError, ResourceError
+from rayfl.errors import ResourceError
 from rayfl.files import atomic_write
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.figures.style import check_suffix
+from rayfl.studies.figures.groups import neither
 from rayfl.studies.figures.page.grid_page import grid_page
 from rayfl.studies.figures.page.run_page import run_page
 from rayfl.studies.figures.page.sections import REPORT_FILE, Page
@@ -90,8 +91,7 @@ def write_report(folder: Path, out: Path | None = None, follow: bool = False) ->
     elif is_grid(folder):
         page = grid_page(folder, path.parent)
     else:
-        what = "holds neither a run nor a grid" if folder.is_dir() else "does not exist"
-        raise DataError(f"'{folder}' {what}; name a folder below runs/")
+        raise neither(folder)
     try:
         with atomic_write(path) as temporary:
             temporary.write_text(html_of(page), encoding="utf-8")
