@@ -51,6 +51,8 @@ def test_an_unknown_name_is_told_with_the_nearest_ones_and_how_to_name_your_own(
 
 def test_where_nothing_is_near_all_that_is_known_is_listed() -> None:
     assert nearest("xyz", ["beta", "alpha"]) == "known: alpha, beta"
+    assert nearest("xyz", ["beta", "a/b", "beta/0", "beta/1"]) == "known: a/b, beta", "of parts, the whole is enough"
+    assert nearest("beta/12", ["beta", "beta/0", "beta/11"]) == "did you mean 'beta/11' or 'beta/0' or 'beta'?"
 
 
 def test_a_module_or_attribute_that_does_not_exist_is_named() -> None:

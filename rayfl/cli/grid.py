@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rayfl.cli.exit_status import exit_status
-from rayfl.cli.options import SHARED, add_shared_options, command_parser, refuse, resolve_shared
+from rayfl.cli.options import add_list, add_shared_options, check_list, command_parser, refuse, resolve_shared
 
 EXAMPLES = """\
 examples:
@@ -27,8 +27,7 @@ def main(arguments: Sequence[str] | None = None, prog: str = "rayfl grid") -> in
     options = of_command.parse_intermixed_args(arguments)
     if not (options.list or options.name):
         of_command.error("name a grid, or use --list")
-    if options.list:
-        refuse(of_command, options, "with --list", "only", "seed", "task", "table_only", "quick", *SHARED)
+    check_list(of_command, options, "only", "seed", "task", "table_only", "quick")
     if options.table_only:
         refuse(
             of_command,
@@ -72,6 +71,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
         action="store_true",
         help="run nothing; make the table of the finished cells, and draw complete analyses again",
     )
+    add_list(parser, "grid")
     add_shared_options(parser, "grid")
     return parser
 

@@ -94,6 +94,19 @@ def refuse(parser: argparse.ArgumentParser, options: argparse.Namespace, where: 
             parser.error(f"--{name.replace('_', '-')}: has no effect {where}; leave it out")
 
 
+def add_list(parser: argparse.ArgumentParser, kind: Literal["scenario", "grid"]) -> None:
+    """Adds `--list`; see `check_list`."""
+    parser.add_argument("--list", action="store_true", help=f"list all {kind}s")
+
+
+def check_list(parser: argparse.ArgumentParser, options: argparse.Namespace, *names: str) -> None:
+    """Ends the command if something was given that has no effect with `--list`: these options, or what to run."""
+    if options.list:
+        refuse(parser, options, "with --list", *names, *SHARED)
+        if given := [*([options.name] if options.name else []), *options.overrides]:
+            parser.error(f"{given[0]}: has no effect with --list; leave it out")
+
+
 SHARED = ("backend", "address", "out", "data_dir", "minutes")
 """The options of `add_shared_options` that only a run uses; see `resolve_shared`."""
 
@@ -112,7 +125,6 @@ def add_shared_options(parser: argparse.ArgumentParser, kind: Literal["scenario"
     """
     run = {"scenario": "run", "grid": "grid"}[kind]
     uri = ", a path or a URI such as s3://bucket/runs" if kind == "scenario" else ""
-    parser.add_argument("--list", action="store_true", help=f"list all {kind}s")
     add_scenario(parser, kind)
     parser.add_argument(
         "--backend",

@@ -8,10 +8,11 @@ from functools import partial
 
 from rayfl.cli.exit_status import exit_status
 from rayfl.cli.options import (
-    SHARED,
     add_centralised,
+    add_list,
     add_shared_options,
     check_centralised,
+    check_list,
     command_parser,
     folder_or_uri,
     refuse,
@@ -56,15 +57,16 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m rayfl.sc
         options.overrides, options.name = [options.name, *options.overrides], None
     if not (options.list or options.name or options.resume):
         of_command.error("name a scenario, or use --list")
-    if options.more is not None and (not options.resume or options.name or options.more < 1):
-        of_command.error("--more: only works with --resume, and must be a number of rounds above 0")
+    if options.more is not None and not options.resume:
+        of_command.error("--more: only works with --resume")
+    if options.more is not None and (options.name or options.more < 1):
+        of_command.error("--more: adds a number of rounds above 0 to the run's own scenario")
     if options.show and options.centralised:
         of_command.error("--show: loads no data, which --centralised requires to count passes; leave out one of them")
     if options.resume_or_start:
         refuse(of_command, options, "with --resume-or-start", "resume", "out")
-    if options.list:
-        none = "show", "resume", "resume_or_start", "quick", "centralised", "keep_momentum", *SHARED
-        refuse(of_command, options, "with --list", *none)
+    none = "show", "resume", "resume_or_start", "quick", "centralised", "keep_momentum", "no_curves"
+    check_list(of_command, options, *none)
     if options.show:  # added to the command of a run, it checks that command, so options of the run may stay
         refuse(of_command, options, "with --show", "resume")
     if options.resume:
@@ -81,7 +83,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
     if resumes:
         parser = command_parser(prog, "Continue a run that was interrupted, killed or lost.", RESUMING)
         parser.add_argument("resume", type=folder_or_uri, metavar="run", help=again)
-        parser.set_defaults(show=False, resume_or_start=None)
+        parser.set_defaults(show=False, resume_or_start=None, list=False)
     else:
         parser = command_parser(prog, "Run a federated-learning scenario on Ray.", EXAMPLES)
         parser.add_argument("--resume", type=folder_or_uri, metavar="RUN", help=again)
@@ -92,6 +94,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
             help="the folder or URI of the run: continue there if it has begun, do nothing if it has finished, else "
             "begin; for Kubernetes and other schedulers that repeat a failed command",
         )
+        add_list(parser, "scenario")
         parser.add_argument("--show", action="store_true", help="check the scenario and print it with every default")
     parser.add_argument(
         "--more",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rayfl.cli.exit_status import exit_status
-from rayfl.cli.options import command_parser
+from rayfl.cli.options import command_parser, refuse
 from rayfl.console import print_line
 from rayfl.errors import ScenarioError
 
@@ -41,7 +41,10 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str], prog: str) -> int:
     """Runs the command; `exit_status` explains what it returns. Wrong options exit with 2."""
-    options = parser(prog).parse_args(arguments)
+    of_command = parser(prog)
+    options = of_command.parse_args(arguments)
+    if options.only:
+        refuse(of_command, options, "on the axes of --only", *(name for name in NAMES if name not in options.only))
     options.command = shlex.join([*prog.split(), *arguments])
     return exit_status(lambda: options.execute(options))
 

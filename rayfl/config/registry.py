@@ -63,7 +63,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Suggests known names for a misspelt name, or for one that other simulators use (`learning_rate`).
 
     Returns:
-        `did you mean 'a' or 'b'?`, or the list of all known names if none is similar.
+        `did you mean 'a' or 'b'?`, or the list of all known names if none is similar. Names of parts of another one
+        (`test_recall/3`), of which there may be hundreds, are not listed.
     """
     known = sorted(known)
     if (meant := MEANT.get(name.lower())) in known:
@@ -71,7 +72,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(f"'{match}'" for match in close) + "?"
-    return "known: " + ", ".join(known)
+    return "known: " + ", ".join(one for one in known if "/" not in one or one.partition("/")[0] not in known)
 
 
 def import_object(path: str) -> Any:

@@ -41,8 +41,12 @@ def model_of_phase(number: int, name: str) -> str:
     return f"{MODELS}/phase_{number + 1}_{legible}.safetensors"
 
 
-def check_writable(out: Path) -> None:
+def check_writable(out: Path, todo: str = "choose another one with --out") -> None:
     """Creates the folder `out`, and a temporary file in it as a check.
+
+    Args:
+        out: The folder.
+        todo: What an error asks for.
 
     Raises:
         ResourceError: The folder is not writable.
@@ -51,9 +55,7 @@ def check_writable(out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
-        raise ResourceError(
-            f"cannot write to the output folder '{out}': {error.strerror}; choose another one with --out"
-        ) from error
+        raise ResourceError(f"cannot write to the output folder '{out}': {error.strerror}; {todo}") from error
 
 
 def check_holds_no_run(folder: Path) -> None:
@@ -64,7 +66,7 @@ def check_holds_no_run(folder: Path) -> None:
     Raises:
         ResourceError: The folder is not writable, or already has the records of a run.
     """
-    check_writable(folder)
+    check_writable(folder, "choose another one")
     metrics = folder / METRICS_FILE
     if metrics.exists() and (metrics.stat().st_size or (folder / SCENARIO_FILE).exists()):
         raise ResourceError(f"'{folder}' already has the records of a run: remove them, or choose another folder")

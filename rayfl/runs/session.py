@@ -133,7 +133,9 @@ class Session:
         prepared: Prepared | None = None,
     ) -> Result:
         if options.more and scenario is not None:
-            raise ScenarioError("more: only works with resume, and must be a number of rounds above 0")
+            raise ScenarioError("more: adds rounds to the run's own scenario; leave out one of them")
+        if quick and scenario is None:
+            raise ScenarioError("quick: has no effect on the own scenario of a run that is resumed; leave it out")
         with time_limit(options.minutes), ending_block(self._console):
             result = self._run_at(
                 located(options.run_folder or options.out), scenario, overrides, quick, options, prepared
@@ -151,7 +153,7 @@ class Session:
     ) -> Result:
         if not isinstance(place, RemoteFolder):
             begun = RunArchive(place).scenario_to_resume() if options.resume else None
-            check_writable(place)
+            check_writable(place, *(["make it writable"] if options.resume else []))
             loaded = _loaded(scenario, overrides, quick, begun, options)
             return self._launch(loaded, options.within(place) if options.run_folder else options, prepared=prepared)
         from rayfl.runs.working_folder import WorkingFolder, check_holds_no_run, new_place

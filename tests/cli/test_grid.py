@@ -101,6 +101,7 @@ def test_seeds_are_chosen_by_number(folder: Path) -> None:
         (["small", "--table-only", "--backend", "ray"], "--backend: has no effect with --table-only"),
         (["small", "--backend", "inline", "--address", "auto"], "--address: has no effect with --backend inline"),
         (["--list", "--only", "*/2"], "--only: has no effect with --list"),
+        (["small", "--list"], "small: has no effect with --list"),
     ],
 )
 def test_an_option_without_an_effect_is_refused_by_name(

@@ -127,6 +127,9 @@ def test_wrong_use_exits_with_2_and_the_usage(
         (["tiny", "--show", "--resume", "runs/tiny"], "--resume: has no effect with --show"),
         (["--list", "--quick"], "--quick: has no effect with --list"),
         (["--list", "--resume", "runs/tiny"], "--resume: has no effect with --list"),
+        (["--list", "--no-curves"], "--no-curves: has no effect with --list"),
+        (["tiny", "--list"], "tiny: has no effect with --list"),
+        (["--list", "seed=3"], "seed=3: has no effect with --list"),
         (["tiny", "--keep-momentum"], "--keep-momentum: has no effect without --centralised"),
     ],
 )

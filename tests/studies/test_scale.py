@@ -122,6 +122,7 @@ def test_the_command_knows_the_axes() -> None:
     [
         (["--cohort", "many"], "argument --cohort: 'many' is not a list of numbers such as 10,1e3"),
         (["--cohort", "10,0"], "argument --cohort: '10,0' must have numbers above 0 and below 1e12"),
+        (["--only", "clients", "--hosts", "1,2"], "--hosts: has no effect on the axes of --only; leave it out"),
         (["--hosts", "1.5"], "argument --hosts: '1.5' must have whole numbers"),
         (["--budget", "0"], "argument --budget: '0' is not a number of minutes above 0"),
         (["--budget", "nan"], "argument --budget: 'nan' is not a number of minutes above 0"),

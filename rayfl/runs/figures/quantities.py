@@ -227,8 +227,8 @@ def _updates(run: RecordedRun) -> np.ndarray:
     updates = client_updates(run)
     if updates is None:
         raise ScenarioError(
-            f"x: '{run.where}' has cohorts of varying size, so the number of its client updates is unknown; "
-            "choose another axis, such as rounds or transfers"
+            f"x: the scenario of '{run.where}' does not tell the number of client updates (no cohorts, or of varying "
+            "size; [participation]; a privacy budget); choose another axis, such as rounds or transfers"
         )
     return updates
 

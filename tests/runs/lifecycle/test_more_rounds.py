@@ -138,8 +138,38 @@ def test_runs_that_depend_on_the_number_of_rounds_are_not_extended(
     assert left(folder) == before
 
 
-@pytest.mark.parametrize("arguments", [["run", "femnist_cyclic", "--more", "2"], ["resume", "runs/x", "--more", "0"]])
-def test_more_is_for_runs_that_are_resumed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "femnist_cyclic", "--more", "2"], "--more: only works with --resume"),
+        (["resume", "runs/x", "--more", "0"], "--more: adds a number of rounds above 0 to the run's own scenario"),
+        (
+            ["resume", "runs/x", "tiny", "--more", "1"],
+            "--more: adds a number of rounds above 0 to the run's own scenario",
+        ),
+        (["resume", "runs/x", "--list"], "unrecognized arguments: --list"),
+    ],
+)
+def test_more_is_for_runs_that_are_resumed(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert "--more: only works with --resume, and must be a number of rounds above 0" in capsys.readouterr().err
+    assert f"error: {message}\n" in capsys.readouterr().err
+
+
+def test_a_run_that_is_resumed_has_no_quick_form_and_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path / "run", 2)
+    assert more(folder, "--quick") == 1
+    said = "error: quick: has no effect on the own scenario of a run that is resumed; leave it out\n"
+    assert capsys.readouterr().err == said
+
+    def refused(dir: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("rayfl.runs.folder.tempfile.TemporaryFile", refused)
+    assert more(folder, "--more", "1") == 1
+    said = f"error: cannot write to the output folder '{folder}': Permission denied; make it writable\n"
+    assert capsys.readouterr().err == said

@@ -59,6 +59,15 @@ def test_lines_differ_without_their_colour() -> None:
     assert len({(str(style.dash), style.marker) for style in styles[:9]}) == 9
 
 
+def test_client_updates_that_a_scenario_does_not_tell_are_no_axis(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a", "a", 0, {"test_accuracy": [0.1, 0.2, 0.3]})
+    with (folder / "scenario.toml").open("a") as file:
+        file.write("[participation]\nspeed = 1.0\n")
+    said = r"does not tell the number of client updates \(no cohorts, or of varying size; \[participation\]; a privacy"
+    with pytest.raises(rayfl.ScenarioError, match=said):
+        rayfl.plot(folder, x="updates")
+
+
 @pytest.mark.parametrize(
     ("x", "label", "last"), [("rounds", "Round", 6), ("bytes", "Traffic (MB)", 4), ("updates", "Client updates", 24)]
 )
