@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from numbers import Integral
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -111,7 +111,7 @@ def mean_and_band(curves: Mapping[Key, np.ndarray], band: Band) -> tuple[np.ndar
     return mean, mean - reach, mean + reach
 
 
-def check_smoothing(window: int) -> None:
+def check_smoothing(window: Any) -> None:
     """Raises a ScenarioError unless a window has a centre."""
     if not isinstance(window, Integral) or window < 1 or window % 2 == 0:
         raise ScenarioError(f"smooth: must be an odd number of evaluated rounds, at least 1 (got {window})")

@@ -44,7 +44,11 @@ def test_names_which_attach_and_resume_need_are_whole(
     name = "femnist_cyclic-20260101-100000-002"
     (tmp_path / name).mkdir()
     (tmp_path / name / "run.log").write_text("")
-    content = {"status": "failed", "reason": "training diverged in round 12 of client 7", "phase": "federated"}
+    content: dict[str, object] = {
+        "status": "failed",
+        "reason": "training diverged in round 12 of client 7",
+        "phase": "federated",
+    }
     content |= {
         "rounds": 600,
         "committed_rounds": 410,

@@ -169,7 +169,9 @@ def read(sources: Source | Iterable[Source]) -> Recorded:
         ResourceError: Records are damaged.
         ScenarioError: No source is given, one is a URI, or two runs of a group share their seed and task.
     """
-    all_sources = [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
+    all_sources: list[Any] = (
+        [sources] if isinstance(sources, str | Path) or hasattr(sources, "directory") else list(sources)
+    )
     if not all_sources:
         raise ScenarioError("name the folder of a run or a grid")
     runs: dict[str, RecordedRun] = {}
@@ -263,7 +265,7 @@ def _distinction(tables: Sequence[Mapping[str, Any]]) -> list[str]:
     def said(table: Mapping[str, Any], key: str) -> str:
         value, short = table.get(key), _shortest_end(key, differing)
         if value is None:
-            return f"no {short}"
+            return f"no {key.split('.')[-2].rpartition(':')[2] if key.endswith('.name') else short}"
         return str(value).rpartition(":")[2] if _names_component(key) else f"{short} = {value}"
 
     texts, whole = [], []
@@ -319,11 +321,16 @@ def _whole_as_int(value: Any) -> Any:
 
 
 def settings_of(scenario: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a scenario by key path, without seeds and keys that change no result; phases by their names."""
+    """The settings of a scenario by key path, without seeds and keys that change no result.
+
+    Phases and callbacks go by their names, callbacks only if no two have the same.
+    """
     tables = dict(scenario)
-    phases = tables.get("phases")
-    if isinstance(phases, list):
-        tables["phases"] = {phase.get("name", number): phase for number, phase in enumerate(phases)}
+    for key in ("phases", "callbacks"):
+        of_key = tables.get(key)
+        if isinstance(of_key, list):
+            named = {str(one.get("name", number)): one for number, one in enumerate(of_key)}
+            tables[key] = named if key == "phases" or len(named) == len(of_key) else of_key
     settings = dict(leaves(tables))
     return {
         key: value

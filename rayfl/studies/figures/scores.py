@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -98,7 +98,8 @@ def check_round(runs: Sequence[RecordedRun], at: At) -> None:
     """
     if isinstance(at, str) and at in WORDS:
         return
-    if isinstance(at, bool) or not isinstance(at, Integral):
+    number: Any = at
+    if isinstance(number, bool) or not isinstance(number, Integral):
         raise ScenarioError(f"at: must be {', '.join(WORDS)} or the number of a round (got '{at}')")
     rounds = np.unique(np.concatenate([run.rounds[run.ranked] for run in runs]))
     if at not in rounds:

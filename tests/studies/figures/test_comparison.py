@@ -175,7 +175,7 @@ def test_the_best_is_bold_and_lower_losses_are_better(tmp_path: Path) -> None:
 
 
 def test_counts_have_no_decimals(tmp_path: Path) -> None:
-    columns = {"test_accuracy": [0.1, 0.2, 0.3], "unavailable": [1, 2, 4]}
+    columns: dict[str, list[float | None]] = {"test_accuracy": [0.1, 0.2, 0.3], "unavailable": [1, 2, 4]}
     one = write_run(tmp_path / "a", "a", 0, columns)
     comparison = rayfl.compare(one, metrics="unavailable")
     assert cells(comparison, "a")["unavailable"] == "4"
@@ -461,6 +461,28 @@ def test_runs_of_one_title_are_named_by_the_settings_that_tell_them_apart(tmp_pa
     assert renamed.table["label"].to_pylist() == [f"run {number}" for number in range(8)]
     beside = rayfl.compare(*variants[:2], a_run(tmp_path / "b", "other"))
     assert beside.table["label"].to_pylist() == ["study (fedavg)", "study (fedavgm)", "other"]
+
+
+def test_runs_that_differ_in_their_callbacks_are_named_by_them(tmp_path: Path) -> None:
+    def with_callbacks(number: int, callbacks: str) -> Path:
+        return a_run(tmp_path / str(number), "study", scenario=f"callbacks = [{callbacks}]")
+
+    stopping = '{ name = "early_stopping", patience = 5 }'
+    variants = [
+        "",
+        stopping,
+        f'{{ name = "my.module:Watch" }}, {stopping}',
+        '{ name = "early_stopping", patience = 9 }',
+    ]
+    runs = [with_callbacks(number, callbacks) for number, callbacks in enumerate(variants)]
+
+    def labels(*chosen: int) -> list[str]:
+        found: list[str] = rayfl.compare(*(runs[number] for number in chosen)).table["label"].to_pylist()
+        return found
+
+    assert labels(0, 1) == ["no early_stopping", "early_stopping"]
+    assert labels(1, 2) == ["no Watch", "Watch"]
+    assert labels(1, 3) == ["patience = 5", "patience = 9"]
 
 
 def test_settings_equal_as_numbers_are_one_group_and_true_and_text_are_others(tmp_path: Path) -> None:
