@@ -22,7 +22,7 @@ from rayfl.interruption import time_limit
 from rayfl.notebook import console_of, ending_block, shown_as
 from rayfl.remote_folder import RemoteFolder, located
 from rayfl.runs.archive import RunArchive
-from rayfl.runs.folder import SCENARIO_FILE, check_writable, no_run_in
+from rayfl.runs.folder import check_writable
 from rayfl.runs.options import OUT, Backend, RunOptions
 from rayfl.steps import step
 
@@ -159,8 +159,6 @@ class Session:
         from rayfl.runs.working_folder import WorkingFolder, check_holds_no_run, new_place
 
         with WorkingFolder(self._console) as working:
-            if options.resume and not place.holds(SCENARIO_FILE):
-                raise no_run_in(place)
             place.check_writable()
             if options.resume:
                 working.download(place)

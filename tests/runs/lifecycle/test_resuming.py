@@ -340,9 +340,6 @@ def test_a_wrong_key_is_named(wrong: dict[str, Any], complaint: str, tmp_path: P
 
 
 def test_a_folder_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match=r"/none' has no run to resume: there is no scenario.toml"):
-        rayfl.run(resume=f"file://{tmp_path}/none", backend="inline")
-    assert not (tmp_path / "none").exists()
     with pytest.raises(ResourceError, match=r"has no run to resume: there is no scenario.toml"):
         rayfl.run(resume=tmp_path, backend="inline")
 
