@@ -91,7 +91,7 @@ def test_a_run_of_an_earlier_format_is_named_with_its_version(read: Callable[[Pa
         rayfl.plot,
         write_report,
         lambda folder: rayfl.analyse("curve", folder, backend="inline", quiet=True),
-        lambda folder: FinishedRun.read("row", "column", 0, folder),
+        lambda folder: FinishedRun.read(GridPlace("grid", "row", "column", 0), folder),
     ],
     ids=["compare", "plot", "report", "analyse", "table"],
 )

@@ -290,20 +290,18 @@ def _check_cpu(scenario: Scenario) -> None:
 
 def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
     """Rejects `clients_at_once` if no request can be stacked, whatever the network and algorithm."""
-    at_once = scenario.numerics.clients_at_once
-    if at_once > 1 and all(_trains_one_by_one(plan) for plan in plans):
-        raise ScenarioError(
-            f"numerics.clients_at_once: {at_once} has no effect, since relays, central training and local.dp train "
-            "one client after the other, and schedule = 'asynchronous' receives one answer after the other; leave it "
-            "out"
-        )
-    if at_once > 1 and scenario.data.collate:
-        raise ScenarioError(
-            f"numerics.clients_at_once: {at_once} has no effect, since batches of data.collate = "
-            f"'{scenario.data.collate.name}' differ in shape from client to client; leave it out"
-        )
+    at_once, collate, why = scenario.numerics.clients_at_once, scenario.data.collate, ""
+    if at_once == 1:
+        return
+    if all(_trains_one_by_one(plan) for plan in plans):
+        why = "relays, central training and local.dp train one client after the other, and schedule = 'asynchronous' "
+        why += "receives one answer after the other"
+    elif collate:
+        why = f"batches of data.collate = '{collate.name}' differ in shape from client to client"
+    if why:
+        raise ScenarioError(f"numerics.clients_at_once: {at_once} has no effect, since {why}; leave it out")
     for plan in plans:
-        if at_once > 1 and (dp := plan.phase.settings.dp) and dp.secure:
+        if (dp := plan.phase.settings.dp) and dp.secure:
             raise ScenarioError(
                 "numerics.clients_at_once: the last bits of an update depend on the clients that train with it, which "
                 f"phases.{plan.phase.name}.dp.secure rules out; leave it out"

@@ -88,7 +88,6 @@ def _figure(page: TablePage) -> Figure:
                 va="center_baseline",
                 color=line.colour,
                 fontweight="bold" if line.bold else "normal",
-                parse_math=False,
             )
         top -= line.height
     return figure
@@ -173,9 +172,8 @@ def _histogram(
             label = f"{row}: {headline.text(values.mean())} ± {headline.text(values.std())}"
             colour = HIGHLIGHT if row == reference else next(colours)
             _draw(panel, values, edges, label, colour, filled=row == reference)
-        panel.set_title(name, parse_math=False)
-        for text in panel.legend(loc="best", fontsize="medium" if lines == 1 else "x-small").get_texts():
-            text.set_parse_math(False)
+        panel.set_title(name)
+        panel.legend(loc="best", fontsize="medium" if lines == 1 else "x-small")
     for panel in axes.flat[len(shown) :]:
         panel.set_axis_off()
     if headline.is_share:
@@ -184,7 +182,7 @@ def _histogram(
     axis = f"client's {headline.metric.replace('_', ' ')}"
     figure.supxlabel(f"{axis} ({GENERATED_DATA.lower()})" if generated else axis)
     figure.supylabel("share of clients")
-    figure.suptitle(textwrap.fill(title, round(10.5 * width)), parse_math=False)
+    figure.suptitle(textwrap.fill(title, round(10.5 * width)))
     return figure
 
 
