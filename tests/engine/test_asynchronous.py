@@ -421,6 +421,6 @@ def test_a_schedule_by_the_clock_needs_one(devices: dict[str, Any]) -> None:
 
 def test_groups_of_clients_have_no_effect_where_answers_come_one_by_one() -> None:
     with pytest.raises(
-        ScenarioError, match=r"numerics.clients_at_once: 2 has no effect, since .* one answer after the"
+        ScenarioError, match=r"numerics.clients_at_once: 2 has no effect, since .* one client after the"
     ):
         prepared(UNIFORM, PLAIN, MIXED, participation={"steps_per_s": 1.0}, numerics={"clients_at_once": 2})

@@ -272,9 +272,8 @@ def _check_divergence(plan: PhasePlan, where: str) -> None:
 
 
 def _check_client_states(scenario: Scenario, plans: Sequence[PhasePlan]) -> None:
-    resources = scenario.resources
-    default = type(resources).model_fields["client_state_gb"].default
-    if resources.client_state_gb != default and not any(plan.client_state for plan in plans):
+    default = type(scenario.resources).model_fields["client_state_gb"].default
+    if scenario.resources.client_state_gb != default and not any(plan.client_state for plan in plans):
         raise ScenarioError(
             "resources.client_state_gb: has no effect, since no phase's clients keep state; leave it out"
         )
@@ -294,8 +293,7 @@ def _check_clients_at_once(scenario: Scenario, plans: Sequence[PhasePlan]) -> No
     if at_once == 1:
         return
     if all(_trains_one_by_one(plan) for plan in plans):
-        why = "relays, central training and local.dp train one client after the other, and schedule = 'asynchronous' "
-        why += "receives one answer after the other"
+        why = "relays, central training, local.dp and schedule = 'asynchronous' take one client after the other"
     elif collate:
         why = f"batches of data.collate = '{collate.name}' differ in shape from client to client"
     if why:
