@@ -154,7 +154,24 @@ class Status:
     ) -> None:
         if status not in UNDER_WAY and self._heartbeat:
             self._heartbeat.stop()
-        content = self._content(status, model_round, reason, diverged, model_missing)
+        hosts = self.hosts()
+        content = {
+            "status": status,
+            "reason": reason,
+            "diverged": diverged,
+            "stopped": self._stopped,
+            "started": self._started,
+            "ended": None if status in UNDER_WAY else _now(),
+            "process": this_process(),
+            "phase": self._phase,
+            "rounds": self.rounds,
+            "committed_rounds": self._committed if model_round is None else model_round,
+            "workers": len(hosts),
+            "nodes": len({host["node"] for host in hosts}),
+            "recoveries": self._recoveries,
+            "model": None if model_round is None else {"file": MODEL, "round": model_round},
+            "model_missing": model_missing,
+        }
         try:
             write_json(self._path, content)
         except OSError as error:
@@ -177,28 +194,6 @@ class Status:
         except OSError:
             return False
         return True
-
-    def _content(
-        self, status: str, model_round: int | None, reason: str | None, diverged: bool, model_missing: str | None
-    ) -> dict[str, Any]:
-        hosts = self.hosts()
-        return {
-            "status": status,
-            "reason": reason,
-            "diverged": diverged,
-            "stopped": self._stopped,
-            "started": self._started,
-            "ended": None if status in UNDER_WAY else _now(),
-            "process": this_process(),
-            "phase": self._phase,
-            "rounds": self.rounds,
-            "committed_rounds": self._committed if model_round is None else model_round,
-            "workers": len(hosts),
-            "nodes": len({host["node"] for host in hosts}),
-            "recoveries": self._recoveries,
-            "model": None if model_round is None else {"file": MODEL, "round": model_round},
-            "model_missing": model_missing,
-        }
 
 
 def diverged(error: BaseException) -> bool:

@@ -6,14 +6,14 @@ Objects that a scenario names as `__main__:object` are sent along, since the act
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ray import cloudpickle
 
 from rayfl.config.scenario import Scenario
-from rayfl.config.user_modules import make_importable
+from rayfl.config.user_modules import import_paths, make_importable
 from rayfl.errors import ScenarioError
 
 MAIN = "__main__:"
@@ -34,7 +34,8 @@ def pack_main_objects(scenario: Scenario) -> bytes:
         ScenarioError: An object, or a global that it uses, cannot be pickled.
     """
     objects = {}
-    for name in sorted(set(_named_in(scenario.model_dump(mode="json")))):
+    named = {path for path in import_paths(scenario.model_dump(mode="json")) if path.startswith(MAIN)}
+    for name in sorted(path.removeprefix(MAIN) for path in named):
         objects[name] = getattr(sys.modules["__main__"], name)
         try:
             cloudpickle.dumps(objects[name])
@@ -51,18 +52,6 @@ def install_main_objects(packed: bytes) -> None:
     """Makes packed objects importable as `__main__:object` in this process."""
     objects: Mapping[str, Any] = cloudpickle.loads(packed)
     vars(sys.modules["__main__"]).update(objects)
-
-
-def _named_in(value: Any) -> Iterator[str]:
-    match value:
-        case str() if value.startswith(MAIN):
-            yield value.removeprefix(MAIN)
-        case dict():
-            for inner in value.values():
-                yield from _named_in(inner)
-        case list():
-            for inner in value:
-                yield from _named_in(inner)
 
 
 @dataclass(frozen=True)
