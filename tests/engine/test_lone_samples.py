@@ -65,7 +65,7 @@ def test_drop_last_is_not_advised_where_it_does_not_help(local: dict[str, Any], 
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_a_client_or_server_with_a_single_sample_needs_other_data_or_another_norm(drop_last: bool) -> None:
     single = r"has a single sample, which batch norm cannot normalise \(.*\)"
-    setting = Setting(local=WHOLE | {"drop_last": drop_last})
+    setting = Setting(local={"lr": 0.1, "batch_size": 40, "drop_last": drop_last})
     data: dict[str, Any] = {"name": f"{__name__}:one_has_one_sample"}
     with pytest.raises(
         ScenarioError, match=rf"client 1 {single}; leave such clients out with a data.partition of your own, or"

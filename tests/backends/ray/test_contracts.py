@@ -286,7 +286,7 @@ def test_a_submitted_run_is_found_by_name_stopped_and_leaves_what_a_run_here_doe
     until(lambda: len(handle.metrics()) >= 2)
     for command in (["status"], ["stop", "long"]):
         assert main([*command[1:], "--address", cluster.address], f"rayfl {command[0]}") == 0
-    assert re.search(r"long +running +\d+ of 100000 +plain ", capsys.readouterr().out)
+    assert re.search(r"long +\d+ of 100000 +plain .*running", capsys.readouterr().out)
     result, status = handle.result(), handle.status()
     assert (status["status"], status["stopped"]["callback"]) == ("finished", "handle.stop()")
     rounds = status["stopped"]["round"]
