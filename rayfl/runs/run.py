@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import accumulate
 from threading import Thread
@@ -145,6 +145,10 @@ class Run:
                 for name, consumer in self._consumers.items():
                     if consumer is not records:
                         consumer.restore(state["consumers"][name])
+                stopped = Stop(**state["stopped"]) if state.get("stopped") else None
+                of_scenario = {chosen.name for chosen in run_plan.scenario.callbacks}
+                if stopped and stopped.callback in of_scenario and state["scenario"] == self._scenario:
+                    self._end_as_stopped(stopped)  # it would stop the run again, but later
 
     def __enter__(self) -> Run:
         self._interrupts = self._stack.enter_context(interruptible())
@@ -227,6 +231,8 @@ class Run:
         self._showing.enter_context(self._progress)
         if self._checkpoints is not None:
             self._session.checkpoint_to(self._checkpoints.store)
+        if self.stopped:
+            self._session.stop(self.stopped.round)
         ends_with_checkpoint = self._checkpoints is not None and self._plan.scenario.checkpoint.ends
         with self._interrupts.second_raises(self._end_with_round) if ends_with_checkpoint else nullcontext():
             yield from self._followed(self._session, check)
@@ -257,8 +263,7 @@ class Run:
                 self.stop(*self._follower.stopped)
             if isinstance(event, RoundSettled):
                 if self._asked and event.round < self.status.rounds:
-                    self.stopped = Stop(*self._asked, event.round)
-                    self.status.stop(self.stopped)
+                    self._end_as_stopped(Stop(*self._asked, event.round))
                     if self._plan.settles:
                         session.stop(event.round)
                 yield event
@@ -282,6 +287,10 @@ class Run:
         if not self._plan.settles:
             assert self._session is not None
             self._session.stop(self.done + 1)
+
+    def _end_as_stopped(self, stopped: Stop) -> None:
+        self.stopped = stopped
+        self.status.stop(stopped)
 
     @property
     def done(self) -> int:
@@ -321,6 +330,7 @@ class Run:
             "constants": self._constants,
             "seen": self._seen.state(),
             "seconds": self._seconds,
+            "stopped": asdict(self.stopped) if self.stopped else None,
             "consumers": {name: consumer.state() for name, consumer in self._consumers.items()},
         }
 

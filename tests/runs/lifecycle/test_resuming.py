@@ -24,6 +24,7 @@ from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.interruption import Terminated, TimeOver
 from rayfl.runs.checkpoints import FORMAT
+from rayfl.runs.run import Run
 from tests.algorithms.scene import TanhNet
 from tests.callbacks.scene import PLAIN, StopAt
 from tests.engine.scenes import TINY
@@ -93,6 +94,31 @@ def test_a_signal_in_the_round_after_which_a_callback_ends_the_run_changes_nothi
     status = json.loads((tmp_path / "signalled" / "status.json").read_text())
     assert (status["status"], status["stopped"]["round"]) == ("finished", 5)
     assert rows(tmp_path / "signalled") == rows(expected.directory)
+
+
+def test_a_run_that_dies_once_a_callback_has_ended_it_goes_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: dict[str, Any] = {"callbacks": [{"name": "tests.callbacks.scene:StopAt", "round": 5}]}
+    expected = run(tmp_path / "undisturbed", **ends)
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", lambda run: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(tmp_path / "killed", **ends)
+    assert checkpoints(tmp_path / "killed")[-1].stem == "round-000000005"
+    result = run(tmp_path / "killed", resume=True, **ends)
+    assert_same(result, expected)
+    stopped = json.loads((tmp_path / "killed" / "status.json").read_text())["stopped"]
+    assert (stopped["callback"], stopped["round"]) == ("tests.callbacks.scene:StopAt", 5)
+
+
+def test_other_callbacks_or_rounds_let_such_a_run_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: dict[str, Any] = {"callbacks": [{"name": "tests.callbacks.scene:StopAt", "round": 5}]}
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", lambda run: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(tmp_path, **ends)
+    assert rows(run(tmp_path, resume=True).directory)[-1]["round"] == ROUNDS
 
 
 def test_a_run_whose_minutes_are_over_ends_with_its_round_and_resumes_to_the_same_bits(
