@@ -104,17 +104,17 @@ def _central(name: str, phases: Sequence[Phase], start: int, sizes: np.ndarray, 
 
 def _rates(phases: Sequence[Phase], start: int, passes: int) -> dict[str, Any]:
     """Options of the learning rate over some passes that replace phases, which begin after `start` rounds."""
-    last, local = phases[-1], phases[-1].local
-    before = sum(phase.rounds for phase in phases)
+    local, of_last = phases[-1].local, max(1, phases[-1].rounds)
+    before = max(1, sum(phase.rounds for phase in phases))
     if local.lr_decay_from == "phase":
-        start, before = 0, last.rounds
+        start, before = 0, of_last
     over = sum(drop <= start for drop in local.lr_drops)
     later = [drop - start for drop in local.lr_drops if drop > start]
     drops = tuple(dict.fromkeys(max(1, round(drop * passes / before)) for drop in later))
     falls = bool(drops) or local.lr_decay != 1
     schedule = local.round_schedule
     if isinstance(schedule.warmup, int):
-        schedule = schedule.model_copy(update={"warmup": round(schedule.warmup * passes / last.rounds)})
+        schedule = schedule.model_copy(update={"warmup": round(schedule.warmup * passes / of_last)})
     return {
         "lr": local.lr * local.lr_decay**start * local.lr_drop**over,
         "lr_decay": local.lr_decay ** (before / passes),

@@ -231,12 +231,13 @@ class Run:
         self._showing.enter_context(self._progress)
         if self._checkpoints is not None:
             self._session.checkpoint_to(self._checkpoints.store)
-        if self.stopped:
-            self._session.stop(self.stopped.round)
+        before = self.stopped
+        if before is not None:
+            self._session.stop(before.round)
         ends_with_checkpoint = self._checkpoints is not None and self._plan.scenario.checkpoint.ends
         with self._interrupts.second_raises(self._end_with_round) if ends_with_checkpoint else nullcontext():
             yield from self._followed(self._session, check)
-        if not self.stopped:  # a run that has ended as it was asked to has nothing left to interrupt
+        if self.stopped is before:  # a run that has ended as it was asked to has nothing left to interrupt
             self._interrupts.raise_last()
         self._showing.close()
 

@@ -179,7 +179,8 @@ def test_the_rate_of_the_counterpart_falls_over_all_passes_as_it_does_over_the_r
 def test_the_counterpart_leaves_out_what_belongs_to_clients() -> None:
     numerics, resources = {"clients_at_once": 2}, {"client_state_gb": 2}
     stateful = FEDERATED | {"algorithm": "scaffold"}
-    job, _ = made([stateful], participation={"steps_per_s": 1}, numerics=numerics, resources=resources)
+    unused = FEDERATED | {"name": "unused", "rounds": 0}
+    job, _ = made([stateful, unused], participation={"steps_per_s": 1}, numerics=numerics, resources=resources)
     prepare(centralised(job.scenario, job.result.population.sizes), Path("no-data-here"))
 
 
