@@ -27,11 +27,12 @@ from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.fixed_part import Trainings
 from rayfl.engine.plan.headline import metrics_key
 from rayfl.engine.plan.message_sizes import MessageSizes, planned_messages
+from rayfl.engine.plan.metric_checks import check_bank_is_read, check_metrics
 from rayfl.engine.plan.network_outputs import num_outputs_of
 from rayfl.engine.plan.network_trial import build_checked
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.private_network_checks import Checked, check_discrete_buffers, check_network
-from rayfl.engine.plan.requirements import check_bank_is_read, check_metrics, check_requirements
+from rayfl.engine.plan.requirements import check_requirements
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sample_privacy import plan_sample_privacy
 from rayfl.engine.plan.sampling import population_of

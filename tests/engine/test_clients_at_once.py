@@ -215,16 +215,6 @@ class Centred(Network):
         return logits
 
 
-def test_a_network_whose_padded_batches_would_train_otherwise_is_told() -> None:
-    model = {"name": f"{__name__}:Centred"}
-    run_on_hosts(images(1, model), 1)
-    with pytest.raises(
-        ClientError, match=r"^clients \d+, \d+, \d+ on worker 0, .*set numerics\.clients_at_once=1"
-    ) as told:
-        run_on_hosts(images(3, model), 1)
-    assert "depends on the other samples of its batch" in told.value.detail
-
-
 def test_collated_batches_are_never_stacked() -> None:
     with pytest.raises(
         ScenarioError, match=r"^numerics\.clients_at_once: 3 has no effect, since batches of data\.collate = 'pad'"
@@ -235,14 +225,18 @@ def test_collated_batches_are_never_stacked() -> None:
         )  # fmt: skip
 
 
-def test_a_network_that_cannot_be_stacked_names_the_clients_and_the_key() -> None:
-    model = {"name": f"{__name__}:Undecided"}
+@pytest.mark.parametrize(
+    ("network", "why"),
+    [("Undecided", "data-dependent control flow"), ("Centred", "depends on the other samples of its batch")],
+)
+def test_a_network_that_cannot_be_stacked_names_the_clients_and_the_key(network: str, why: str) -> None:
+    model = {"name": f"{__name__}:{network}"}
     run_on_hosts(images(1, model), 1)
     with pytest.raises(
         ClientError, match=r"^clients \d+, \d+, \d+ on worker 0, .*set numerics\.clients_at_once=1"
     ) as caught:
         run_on_hosts(images(3, model), 1)
-    assert "data-dependent control flow" in caught.value.detail
+    assert why in caught.value.detail
 
 
 def test_too_little_memory_for_a_group_names_the_clients_and_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

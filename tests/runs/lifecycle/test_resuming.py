@@ -112,7 +112,7 @@ def test_a_run_that_dies_once_a_callback_has_ended_it_goes_no_further(
     assert (stopped["callback"], stopped["round"]) == ("tests.callbacks.scene:StopAt", 5)
 
 
-def test_other_callbacks_or_rounds_let_such_a_run_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_that_callback_such_a_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ends: dict[str, Any] = {"callbacks": [{"name": "tests.callbacks.scene:StopAt", "round": 5}]}
     with monkeypatch.context() as patch:
         patch.setattr(Run, "finish", lambda run: 1 / 0)
