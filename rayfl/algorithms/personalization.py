@@ -15,7 +15,7 @@ alg. 1.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import NonNegativeFloat, model_validator
 
@@ -24,13 +24,14 @@ from rayfl.algorithms.exchange import Answer, Exchange, Released
 from rayfl.algorithms.fedavg import FedAvg
 from rayfl.algorithms.limits import Requirement
 from rayfl.algorithms.server_state import RoundContext, ServerState
-from rayfl.config.local import Train
+from rayfl.config.local import Local, Train
 from rayfl.config.section import check_idle
 from rayfl.errors import ScenarioError
 from rayfl.local.requests import Affine, LocalTraining
 from rayfl.local.state import Declaration, merged
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import nn
 
@@ -218,6 +219,14 @@ class Ditto(FedAvg):
         with client.discrete.apart("personal"):
             client.state["personal"] = yield LocalTraining(start, gradient=(pull,))
         return Answer(self.weight(client), delta=trained - model)
+
+    def check_training(self, task: Any, local: Local, sizes: np.ndarray) -> None:
+        super().check_training(task, local, sizes)
+        if state := task.client_state():
+            raise ScenarioError(
+                f"algorithm 'ditto' trains two models on a client, which would share what task '{task.name}' keeps "
+                f"there ({', '.join(sorted(state))}); use 'fedavg', or a task that keeps nothing (as 'simsiam')"
+            )
 
     def has_personal_model(self) -> bool:
         return True

@@ -159,9 +159,10 @@ class Local(Section):
             update.
         batch_size: Samples per batch, or "full" for all of the client's samples in one step. Default: 32.
         accumulate: Batches per step. Their gradients are added, weighted by their samples, so a step equals one of a
-            batch of accumulate * batch_size samples that need not fit in memory at once (but batch norm sees each batch
-            alone). `steps`, `epochs` and `drop_last` count such large batches; the last one of an epoch may have fewer
-            samples. Default: 1. No effect with `batch_size = "full"`.
+            batch of accumulate * batch_size samples that need not fit in memory at once (but batch norm, and losses and
+            penalties that compare the samples of a batch, see each batch alone). `steps`, `epochs` and `drop_last`
+            count such large batches; the last one of an epoch may have fewer samples. Default: 1. No effect with
+            `batch_size = "full"`.
         drop_last: Drops the last incomplete batch of an epoch, unless it is the only one. Default: false.
         sampling: `uniform` (the default): an epoch uses every sample once. `balanced`, for imbalanced classes: an epoch
             has the same number of samples, each drawn with replacement so that all classes that the client has are

@@ -138,6 +138,7 @@ class MoCo(SelfSupervised):
         return next((module for module in network.modules() if isinstance(module, FollowedHead)), None)
 
     def check_local(self, local: Local, sizes: np.ndarray) -> None:
+        _check_follows_steps(self.name, local)
         if not isinstance(local.batch_size, int) or self.queue % local.batch_size:
             raise ScenarioError(
                 f"task.queue: {self.queue} keys are not a multiple of local.batch_size = {local.batch_size!r}; use one "
@@ -220,6 +221,9 @@ class Orchestra(SelfSupervised):
 
         return next((module for module in network.modules() if isinstance(module, OrchestraHead)), None)
 
+    def check_local(self, local: Local, sizes: np.ndarray) -> None:
+        _check_follows_steps(self.name, local)
+
     def objective(self, batch: TrainingBatch) -> torch.Tensor:
         import torch
         from torch.nn.functional import cross_entropy, normalize
@@ -254,3 +258,11 @@ class Orchestra(SelfSupervised):
 
         before = [client.state["memory"]] if "memory" in client.state else []
         client.state["memory"] = torch.cat([targets, *before])[: self.memory]
+
+
+def _check_follows_steps(name: str, local: Local) -> None:
+    if local.accumulate > 1:
+        raise ScenarioError(
+            f"local.accumulate: task '{name}' moves its follower with every batch, and a step has {local.accumulate}; "
+            "use a larger batch_size instead"
+        )

@@ -151,3 +151,27 @@ def test_a_batch_of_one_is_rejected_where_batch_norm_cannot_take_it() -> None:
 def test_moco_needs_a_whole_batch_of_every_client() -> None:
     with pytest.raises(ScenarioError, match=r"client 0 has 12 samples, fewer than local\.batch_size = 16"):
         job(moco(32), "momentum_contrast", {"drop_last": True, "batch_size": 16})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"algorithm": {"name": "fedavg", "buffers": "keep"}}, "'buffers' would also bring back .* 'fc.follower"),
+        ({"algorithm": {"name": "fedavg", "buffers": "reset"}}, "'buffers' would also bring back .* 'fc.follower"),
+        ({"algorithm": "ditto"}, r"'ditto' trains two models .* what task 'moco' keeps there \(oldest, queue\)"),
+        ({"dp": {"level": "central", "clip_norm": 1.0, "noise_multiplier": 1.0, "delta": 0.01}}, "follows trained"),
+    ],
+)
+def test_what_would_hold_or_mix_queues_and_key_networks_of_clients_is_rejected(changes: Any, message: str) -> None:
+    local = {"batch_size": 4, "lr": LR, "epochs": 1, "drop_last": True}
+    algorithm = {"name": "fedavg", "weighting": "uniform"}
+    base = {"name": "p", "rounds": 1, "cohort": 2, "algorithm": algorithm, "local": local}
+    data = {"name": f"{__name__}:images", "clients": 2, "views": VIEWS[:2], "partition": "iid"}
+    with pytest.raises(ScenarioError, match=message):
+        job(moco(12), "momentum_contrast", data=data, phases=[base | changes])
+    job(moco(12), "momentum_contrast", data=data, phases=[base])
+
+
+def test_a_follower_moves_with_a_step_of_one_batch() -> None:
+    with pytest.raises(ScenarioError, match=r"local\.accumulate: task 'moco' moves its follower with every batch"):
+        job(moco(12), "momentum_contrast", {"batch_size": 6, "accumulate": 2, "drop_last": True})

@@ -308,8 +308,13 @@ def changing_values(plan: PhasePlan, model: FlatModel, where: str) -> tuple[tupl
     """Returns the positions in a model vector of the values that a phase trains: (start, stop), ascending.
 
     Raises:
-        ScenarioError: Buffers are among them.
+        ScenarioError: Buffers are among them, or modules that follow others.
     """
+    if copies := getattr(model.module, "copies", None):
+        raise ScenarioError(
+            f"{where}.dp: '{next(iter(copies))}' of model {type(model.module).__name__} follows trained modules "
+            "without being trained, so that no clipped change moves it; use a model without it (as 'siamese')"
+        )
     selection = select(plan.train, model.module)
     changing = [slot for slot in model.layout if selection is None or selection.tensors.intersection(slot.names)]
     buffers = dict(model.module.named_buffers())

@@ -155,6 +155,11 @@ def _check_phase(plan: PhasePlan, scenario: Scenario, network: nn.Module, worklo
     averaged = any(buffer.is_floating_point() for module in active for buffer in module.buffers(recurse=False))
     if "buffers" in requirements and not averaged and not workload.initial.discrete:
         raise ScenarioError(f"{where}: 'buffers' has no effect, since {model}; leave it out")
+    if "buffers" in requirements and (copies := getattr(network, "copies", None)):
+        raise ScenarioError(
+            f"{where}: 'buffers' would also bring back the values of '{next(iter(copies))}' of model "
+            f"{type(network).__name__}, which follows trained modules; leave it out"
+        )
     if "batch_norm" in requirements and not any(isinstance(module, _BatchNorm) for module in active):
         raise ScenarioError(f"{where} needs batch norm, and {model}; use 'fedavg'")
     if plan.algorithm.trains:
