@@ -9,8 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-import rayfl
 from rayfl.cli.exit_status import exit_status
+from rayfl.config.scenario_files import shipped
 from rayfl.console import print_line
 from rayfl.errors import ResourceError
 
@@ -37,7 +37,7 @@ def parser(prog: str) -> argparse.ArgumentParser:
 
 def _copied(folder: Path, console: Console) -> int:
     try:
-        shutil.copytree(_shipped(), folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
+        shutil.copytree(shipped(NAME), folder, ignore=shutil.ignore_patterns("__pycache__", "runs"))
     except OSError as error:
         raise ResourceError(
             f"cannot copy the examples to '{folder}': {error.strerror or error}; choose a new folder"
@@ -46,10 +46,3 @@ def _copied(folder: Path, console: Console) -> int:
         summary = file.read_text(encoding="utf-8").partition('"""')[2].partition("\n")[0].rstrip('"')
         print_line(console, (f"{folder / file.name}", "bold"), f"  {summary}")
     return 0
-
-
-def _shipped() -> Path:
-    """The examples are inside the package in an installed wheel, and next to it in a checkout."""
-    package = Path(rayfl.__file__).parent
-    inside = package / NAME
-    return inside if inside.is_dir() else package.parent / NAME

@@ -48,15 +48,6 @@ class PaperEntry:
     page: str
 
 
-def paper_entries(paper: Paper) -> list[PaperEntry]:
-    """The tables and figures of a paper, in its order.
-
-    Raises:
-        ScenarioError: A grid or a scenario does not exist or is wrong.
-    """
-    return [_entry(paper, item) for item in paper.items]
-
-
 def _entry(paper: Paper, item: Item) -> PaperEntry:
     made = (item.number, item.shows, item.grids, item.command)
     return PaperEntry(*made, *needs(item), paper.hours(item), item.here, item.verdict, paper.page_of(item))
@@ -69,7 +60,7 @@ def list_paper(name: str, as_json: bool) -> int:
         ScenarioError: There is no such list, or it is wrong.
     """
     paper = load_paper(name)
-    entries = paper_entries(paper)
+    entries = [_entry(paper, item) for item in paper.items]
     if as_json:
         tables = {"paper": name, "title": paper.title, "note": paper.note, "items": [*map(asdict, entries)]}
         print(json.dumps(tables, indent=1))

@@ -73,11 +73,11 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
 
 def is_shipped(path: Path) -> bool:
     """Whether a scenario or grid is shipped with rayfl, from where it is installed or unchanged in a clone."""
-    here, shipped = path.resolve(), _shipped().resolve()
-    if here.is_relative_to(shipped):
+    here, ours = path.resolve(), shipped("scenarios").resolve()
+    if here.is_relative_to(ours):
         return True
     clone = Path("scenarios").resolve()
-    twin = shipped / here.relative_to(clone) if here.is_relative_to(clone) else None
+    twin = ours / here.relative_to(clone) if here.is_relative_to(clone) else None
     return twin is not None and twin.is_file() and twin.read_bytes() == here.read_bytes()
 
 
@@ -90,7 +90,7 @@ def _is_file(path: Path) -> bool:
 
 def _by_name(kind: str) -> dict[str, Path]:
     paths: dict[str, Path] = {}
-    for root in (Path("scenarios"), _shipped()):
+    for root in (Path("scenarios"), shipped("scenarios")):
         here: dict[str, Path] = {}
         for folder, file in sorted((folder, file) for folder, _, files in os.walk(root) for file in files):
             stem = file.removesuffix(".toml")
@@ -109,8 +109,8 @@ def _kind_of(stem: str) -> str:
     return next((kind for kind, suffix in _SUFFIXES.items() if suffix and stem.endswith(suffix)), "scenario")
 
 
-def _shipped() -> Path:
-    """The folder of the scenarios: inside the package in an installed wheel, beside it in a checkout."""
+def shipped(name: str) -> Path:
+    """A folder of rayfl: inside the package in an installed wheel, beside it in a checkout."""
     package = Path(rayfl.__file__).parent
-    inside = package / "scenarios"
-    return inside if inside.is_dir() else package.parent / "scenarios"
+    inside = package / name
+    return inside if inside.is_dir() else package.parent / name

@@ -59,7 +59,7 @@ def try_batches(store: ShardStore) -> None:
                     f"{key}.{index}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, "
                     "or choose another augmentation"
                 )
-            if train.y.ndim >= 3 and not _leaves_pixels(step):
+            if train.y.ndim >= 3 and not (isinstance(step, Augmentation) and not step.moves_pixels):
                 _check_labels_follow(train, step, f"{key}.{index}: '{chosen.name}'")
     if any(pipeline.steps for pipeline in views) or store.collate:
         # Any label works here; whether the task ignores one is tested with its network.
@@ -67,10 +67,6 @@ def try_batches(store: ShardStore) -> None:
         for view in range(len(views)):
             for _ in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
                 pass
-
-
-def _leaves_pixels(step: object) -> bool:
-    return isinstance(step, Augmentation) and not step.moves_pixels
 
 
 def _check_labels_follow(samples: Samples, step: object, what: str) -> None:

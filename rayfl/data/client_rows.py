@@ -14,7 +14,8 @@ import numpy as np
 
 from rayfl.data.checks import array_from, check_values, labels_from
 from rayfl.data.client_source import ClientSource
-from rayfl.data.indexed_rows import numbers_at
+from rayfl.data.indexed_rows import NumberedRows, numbers_at
+from rayfl.data.inputs import AsArray
 from rayfl.data.named_functions import SourceCall
 from rayfl.data.tried import Tried
 from rayfl.errors import DataError, RayflError, ScenarioError
@@ -205,7 +206,7 @@ class LoadedClients:
 
 
 @dataclass(frozen=True)
-class ClientRows:
+class ClientRows(NumberedRows, AsArray):
     """Inputs or labels of clients with the interface of an array, loaded when they are accessed.
 
     Attributes:
@@ -233,13 +234,6 @@ class ClientRows:
     def dtype(self) -> np.dtype:
         return self.known.kinds[self.place][1]
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
         numbers, offsets = numbers_at(self.rows, rows), self.known.offsets
@@ -256,14 +250,6 @@ class ClientRows:
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
         self.clients.open()
-
-    def take(self, rows: np.ndarray) -> ClientRows:
-        """Some of the rows, without loading them."""
-        return replace(self, rows=numbers_at(self.rows, rows))
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All rows, loaded into memory; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 def client_sources(loaded: Any) -> dict[str, ClientSource]:

@@ -11,6 +11,7 @@ from typing import Literal
 import numpy as np
 
 from rayfl.data.dataset import AT_ONCE, NaturalClients, Samples, Shards
+from rayfl.data.subsets import kept
 from rayfl.errors import DataError
 from rayfl.streams import stream, streams
 
@@ -123,15 +124,8 @@ def draw_for_server(
     drawn = np.sort(stream(seed, "hold out server").choice(owned, number, replace=False))
     remaining = np.setdiff1d(np.arange(len(train)), drawn, assume_unique=True)
     if natural:
-        natural = NaturalClients(natural.names, _without(natural.train, drawn, remaining), natural.test)
+        natural = NaturalClients(natural.names, kept(natural.train, remaining), natural.test)
     return train.select(remaining), train.select(drawn), natural
-
-
-def _without(shards: Shards, drawn: np.ndarray, remaining: np.ndarray) -> Shards:
-    """The shards without the drawn rows, renumbered as rows of the remaining samples."""
-    stays = ~np.isin(shards.rows, drawn)
-    offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
-    return Shards(np.searchsorted(remaining, shards.rows[stays]), offsets)
 
 
 Pool = Literal["clients", "server", "nobody"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from rayfl.data.inputs import Array, Fields, Inputs, Pieces
+from rayfl.data.inputs import Array, AsArray, Fields, Inputs, Pieces
 
 
 @dataclass
@@ -17,8 +17,21 @@ class SharedArray:
     array: np.ndarray
 
 
+class NumberedRows:
+    """Rows that are only selected, by their numbers, until they are accessed."""
+
+    rows: range | np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def take(self, rows: np.ndarray) -> Self:
+        """Some of the rows, without a copy."""
+        return replace(self, rows=numbers_at(self.rows, rows))  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class IndexedRows:
+class IndexedRows(NumberedRows, AsArray):
     """Rows of an array, which stay where they are: only their numbers are stored.
 
     Attributes:
@@ -41,25 +54,10 @@ class IndexedRows:
     def dtype(self) -> np.dtype:
         return self.array.dtype
 
-    @property
-    def ndim(self) -> int:
-        return self.array.ndim
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
         values: np.ndarray = self.array[self.rows[rows]]
         return values
-
-    def take(self, rows: np.ndarray) -> IndexedRows:
-        """Some rows of the same array, without a copy."""
-        return replace(self, rows=self.rows[rows])
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """Copies of all rows, for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 def selected(inputs: Inputs, rows: np.ndarray) -> Inputs:

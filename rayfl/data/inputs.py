@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -98,8 +98,30 @@ class Rendered(ABC):
         return self.fixed(np.arange(len(self))[rows])
 
 
+class AsArray:
+    """Rows of one shape and dtype that stand for an array, and are produced when they are accessed."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]: ...
+
+        @property
+        def dtype(self) -> np.dtype: ...
+
+        def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray: ...
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """Copies of all rows, for `numpy.asarray`."""
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+
 @dataclass(frozen=True)
-class TextWindows:
+class TextWindows(AsArray):
     """Inputs [n, length] uint8 that are windows of one text, with the interface of an array.
 
     Overlapping windows share the memory of the text; a window costs only its start.
@@ -118,7 +140,6 @@ class TextWindows:
     length: int
 
     dtype = np.dtype(np.uint8)
-    ndim = 2
 
     def __post_init__(self) -> None:
         last = len(self.text) - self.length
@@ -144,10 +165,6 @@ class TextWindows:
     def take(self, rows: np.ndarray) -> TextWindows:
         """Some windows of the same text, which is shared."""
         return replace(self, starts=self.starts[rows])
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """Copies of all windows, for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 class Pieces(ABC):
@@ -346,6 +363,14 @@ def are_images(inputs: Inputs) -> TypeGuard[np.ndarray]:
 def named_parts(inputs: Inputs) -> dict[str, Array | Pieces]:
     """The arrays of the inputs by name; a single array has the name ""."""
     return dict(inputs.arrays) if isinstance(inputs, Fields) else {"": inputs}
+
+
+def reopen(inputs: Inputs) -> None:
+    """Opens in this process what inputs are read from; see `Reopenable`."""
+    for part in named_parts(inputs).values():
+        reopened: object = part
+        if isinstance(reopened, Reopenable):
+            reopened.reopen()
 
 
 def are_ragged(inputs: Inputs) -> bool:

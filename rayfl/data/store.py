@@ -16,7 +16,7 @@ from rayfl.data.client_rows import all_labels, known_labels
 from rayfl.data.dataset import ClientNames, OrderedShards, Provenance, Samples, Shards
 from rayfl.data.held_out import BANK, CLIENT_TEST, VALIDATION, HeldOut, cut_clients, draw_for_server
 from rayfl.data.indexed_rows import IndexedRows
-from rayfl.data.inputs import Array, Fields, InFragments, Pieces, Ragged, Reopenable, TextWindows, named_parts
+from rayfl.data.inputs import Array, Fields, InFragments, Pieces, Ragged, TextWindows, named_parts, reopen
 from rayfl.errors import DataError, RayflError
 from rayfl.streams import stream
 
@@ -125,10 +125,7 @@ class ShardStore:
             DataError: The source has other data here than where the run started.
         """
         for samples in self._sets.values():
-            for part in named_parts(samples.x).values():
-                reopened: object = part
-                if isinstance(reopened, Reopenable):
-                    reopened.reopen()
+            reopen(samples.x)
 
     def move_arrays(self, move: Callable[[np.ndarray], np.ndarray]) -> None:
         """Replaces the arrays of all samples, for all stores that share them, by equal ones elsewhere in memory.

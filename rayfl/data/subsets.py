@@ -135,12 +135,13 @@ def _renumbered(samples: Samples, numbers: np.ndarray) -> Samples:
 
 def _clients_left(natural: NaturalClients, train: np.ndarray, test: np.ndarray) -> NaturalClients:
     """The natural clients with the kept rows, renumbered, and without clients that have no training samples."""
-    left = None if natural.test is None else _kept(natural.test, test)
-    kept = NaturalClients(natural.names, _kept(natural.train, train), left)
-    return kept.subset(np.flatnonzero(kept.train.sizes))
+    left = None if natural.test is None else kept(natural.test, test)
+    clients = NaturalClients(natural.names, kept(natural.train, train), left)
+    return clients.subset(np.flatnonzero(clients.train.sizes))
 
 
-def _kept(shards: Shards, rows: np.ndarray) -> Shards:
+def kept(shards: Shards, rows: np.ndarray) -> Shards:
+    """The shards with these rows alone, renumbered as rows of them."""
     stays = np.isin(shards.rows, rows)
     offsets = np.concatenate([[0], np.cumsum(stays)])[shards.offsets]
     return Shards(np.searchsorted(rows, shards.rows[stays]), offsets)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from rayfl.data.inputs import Pieces, spaced
+from rayfl.data.indexed_rows import NumberedRows
+from rayfl.data.inputs import AsArray, Pieces, spaced
 from rayfl.data.named_functions import SourceCall
 from rayfl.data.torch_datasets import MapStyle, given_sets, held_labels, read_item
 from rayfl.data.tried import Tried
@@ -167,7 +168,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class TorchRows:
+class TorchRows(NumberedRows, AsArray):
     """Inputs of one shape with the interface of an array, read when they are accessed.
 
     Attributes:
@@ -186,13 +187,6 @@ class TorchRows:
     def dtype(self) -> np.dtype:
         return self.field.dtype
 
-    @property
-    def ndim(self) -> int:
-        return 1 + len(self.field.shape)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Reads some rows: [rows, ...]."""
         wanted = self.rows[rows]
@@ -205,17 +199,9 @@ class TorchRows:
         """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()
 
-    def take(self, rows: np.ndarray) -> TorchRows:
-        """Some of the rows, without reading them."""
-        return replace(self, rows=self.rows[rows])
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All rows, read into memory; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
-
 
 @dataclass(frozen=True)
-class TorchPieces(Pieces):
+class TorchPieces(NumberedRows, Pieces):
     """Inputs whose first dimension differs, read when they are accessed; otherwise like `TorchRows`."""
 
     field: Field
@@ -229,9 +215,6 @@ class TorchPieces(Pieces):
     def inner_shape(self) -> tuple[int, ...]:
         return self.field.shape[1:]
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
         """Copies of some pieces."""
         return [piece.copy() for piece in self.field.read(self.rows[rows])]
@@ -239,7 +222,3 @@ class TorchPieces(Pieces):
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()
-
-    def take(self, rows: np.ndarray) -> TorchPieces:
-        """Some of the pieces, without reading them."""
-        return replace(self, rows=self.rows[rows])

@@ -16,7 +16,7 @@ from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, PrivacyAccounts, Spending, SpendingByClient, by_client_in_total
 from rayfl.privacy.composition import RenyiFilter
 from rayfl.privacy.release_ledger import ChargedRound, Charges
-from rayfl.privacy.samples.calibration import Accesses, with_noise, without_noise
+from rayfl.privacy.samples.calibration import with_noise, without_noise
 
 BUDGET, SAMPLES, CLIENTS = "local.dp.max_epsilon", "local.dp.target_epsilon", "dp.target_epsilon"
 
@@ -214,7 +214,7 @@ class PrivacyBudget:
             if client > pool or phase.local.dp is None:
                 continue
             planned = self._planned[index.phase].in_round(client, index, self._seed)
-            if not _within(spending, planned):
+            if any(number > planned.get(access, 0) for access, number in without_noise(spending).items()):
                 raise RayflError(
                     f"phases.{phase.name}.local.dp: in round {index.round} client {client} spent more than "
                     f"'{phase.algorithm.name}' plans for; its `sample_requests` must list every request that reads "
@@ -229,10 +229,6 @@ class PrivacyBudget:
                     f"'{phase.algorithm.name}' plans for; its `sample_requests` must list exactly the requests that "
                     "read samples"
                 )
-
-
-def _within(spending: Spending, planned: Accesses) -> bool:
-    return all(number <= planned.get(access, 0) for access, number in without_noise(spending).items())
 
 
 def _named(clients: Sequence[int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from rayfl.config.scenario import Scenario
@@ -97,7 +97,8 @@ class Watchdog:
         """
         pending = {call.ref: call for call in calls}
         began = since = self._clock()
-        firsts = self._firsts(calls)
+        # calls that are pending on a host that has never answered
+        firsts = any(call.host is not None and call.host not in self._answered for call in calls)
         while not (done := self._backend.wait(list(pending), self._every_s)):
             if self._has_progressed():
                 since = self._clock()
@@ -162,10 +163,6 @@ class Watchdog:
         """Whether hosts have made batches since the last time that nothing returned."""
         before, self._progress = self._progress, self._backend.progress()
         return self._progress > before
-
-    def _firsts(self, calls: Iterable[Call]) -> bool:
-        """Whether a call is pending on a host that has never answered."""
-        return any(call.host is not None and call.host not in self._answered for call in calls)
 
     def _limit(self, phase: str, firsts: bool) -> tuple[float, str]:
         """Returns the limit in seconds on waiting for an answer, and its reason."""

@@ -150,17 +150,14 @@ def _attributes_of(owner: Any) -> Iterator[tuple[str, Any]]:
     own = {**getattr(owner, "__dict__", {}), **(getattr(owner, "__pydantic_private__", None) or {})}
     yield from ((name, value) for name, value in own.items() if name not in _LEFT_OUT)
     for kind in type(owner).__mro__:
-        for name in _names(vars(kind).get("__slots__", ())):
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
             if not name.startswith("__") and hasattr(owner, name):
                 yield name, getattr(owner, name)
         for name, value in list(vars(kind).items()) if _is_users(kind) else ():
             data = _leaf(value) is not None or isinstance(value, list | dict | deque)
             if data and name not in own and not name.startswith("__"):
                 yield name, value
-
-
-def _names(slots: Any) -> Collection[str]:
-    return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
 def _is_users(kind: type) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 
 from rayfl.errors import ResourceError
 from rayfl.files import atomic_write
-from rayfl.local.spending import Mechanism, Spending, SpendingByClient
+from rayfl.local.spending import Mechanism, SpendingByClient
 
 LEDGER_FILE = "ledger.jsonl"
 """In the run folder."""
@@ -199,7 +199,7 @@ def _by_spending(spent: SpendingByClient) -> list[dict[str, Any]]:
     """Groups clients that spend the same: noise multiplier, rate, part of the samples, times."""
     groups: dict[tuple[tuple[Mechanism, int], ...], list[int]] = {}
     for client, spending in spent.items():
-        groups.setdefault(_sorted(spending), []).append(client)
+        groups.setdefault(tuple(sorted(spending.items())), []).append(client)
     return [
         {
             "clients": clients,
@@ -207,10 +207,6 @@ def _by_spending(spent: SpendingByClient) -> list[dict[str, Any]]:
         }
         for spending, clients in groups.items()
     ]
-
-
-def _sorted(spending: Spending) -> tuple[tuple[Mechanism, int], ...]:
-    return tuple(sorted(spending.items()))
 
 
 def _digest(before: str, entry: Mapping[str, Any]) -> str:

@@ -206,7 +206,36 @@ class Regression(Task):
         return F.mse_loss(values, targets, reduction="none")
 
 
-class Segmentation(Task):
+class _Labelled(Task):
+    """Cross-entropy of every element of an output, such as a pixel, but those with the label `ignore`."""
+
+    kind: ClassVar[Kind | None] = "multiclass"
+
+    ignore: int
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
+        import torch.nn.functional as F
+
+        by_class = outputs.movedim(self.class_dimension, 1)
+        if reduction == "none":
+            each = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="none")
+            return each.flatten(1).sum(dim=1) if each.ndim > 1 else each
+        summed = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="sum")
+        return summed / self.divisor(targets) if reduction == "mean" else summed
+
+    def total(self, targets: torch.Tensor) -> torch.Tensor:
+        return (targets != self.ignore).sum()
+
+    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
+        """Returns probabilities with the classes in dimension 1, where torchmetrics expects them."""
+        return outputs.movedim(self.class_dimension, 1).softmax(dim=1)
+
+    @property
+    def ignored_label(self) -> int | None:
+        return self.ignore
+
+
+class Segmentation(_Labelled):
     """Cross-entropy of every labelled pixel, from logits [n, classes, height, width]; labels are [n, height, width].
 
     The mean is over the labelled pixels of the whole batch, and zero if there are none.
@@ -226,7 +255,6 @@ class Segmentation(Task):
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("mean_iou", "accuracy")
-    kind: ClassVar[Kind | None] = "multiclass"
 
     name: str = "segmentation"
     ignore: int = 255
@@ -241,27 +269,8 @@ class Segmentation(Task):
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
         return [[len(targets), num_outputs, *targets.shape[1:]]]
 
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        import torch.nn.functional as F
 
-        if reduction == "none":
-            pixels = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="none")
-            return pixels.flatten(1).sum(dim=1)
-        summed = F.cross_entropy(outputs, targets, ignore_index=self.ignore, reduction="sum")
-        return summed / self.divisor(targets) if reduction == "mean" else summed
-
-    def total(self, targets: torch.Tensor) -> torch.Tensor:
-        return (targets != self.ignore).sum()
-
-    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.softmax(dim=1)
-
-    @property
-    def ignored_label(self) -> int | None:
-        return self.ignore
-
-
-class NextSymbol(Task):
+class NextSymbol(_Labelled):
     """Cross-entropy of every symbol: logits [n, symbols] for labels [n], or [n, length, symbols] for [n, length].
 
     The mean is over the labelled positions of the whole batch, and zero if there are none.
@@ -281,7 +290,6 @@ class NextSymbol(Task):
     """
 
     default_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
-    kind: ClassVar[Kind | None] = "multiclass"
     class_dimension: ClassVar[int] = -1
 
     name: str = "next_symbol"
@@ -296,24 +304,3 @@ class NextSymbol(Task):
 
     def output_shapes(self, targets: torch.Tensor, num_outputs: int) -> list[list[int]]:
         return [[*targets.shape, num_outputs]]
-
-    def loss(self, outputs: torch.Tensor, targets: torch.Tensor, reduction: Reduction = "mean") -> torch.Tensor:
-        import torch.nn.functional as F
-
-        by_class = outputs.movedim(-1, 1)
-        if reduction == "none":
-            symbols = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="none")
-            return symbols.reshape(len(targets), -1).sum(dim=1)
-        summed = F.cross_entropy(by_class, targets, ignore_index=self.ignore, reduction="sum")
-        return summed / self.divisor(targets) if reduction == "mean" else summed
-
-    def total(self, targets: torch.Tensor) -> torch.Tensor:
-        return (targets != self.ignore).sum()
-
-    def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        """Returns probabilities with the symbols in dimension 1, where torchmetrics expects classes."""
-        return outputs.movedim(-1, 1).softmax(dim=1)
-
-    @property
-    def ignored_label(self) -> int | None:
-        return self.ignore

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from tests.algorithms.reference import mean, rounds, sizes
 from tests.algorithms.scene import PLAIN, RATE, Setting, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 

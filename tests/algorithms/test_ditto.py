@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.streams import client_stream
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, distance, linear, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, SEED, Setting, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 MU = 0.4

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, Setting, prepared
 from tests.algorithms.test_buffers import LOCAL, NormNet, _network
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 COHORTS = ((0, 4, 9), (4, 9, 11), (0, 4, 11))

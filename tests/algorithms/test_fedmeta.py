@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.streams import client_stream
 from tests.algorithms.reference import (
     PlainUpdate,
@@ -24,6 +23,7 @@ from tests.algorithms.reference import (
     rounds,
 )
 from tests.algorithms.scene import FULL, LOUD, PLAIN, SEED, Setting, prepared, supported, trained
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of
 
 META_LR = 0.6

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from tests.algorithms.reference import MODULE_OF, PlainUpdate, Vector, assert_equal, distance, mean, rounds, sizes
 from tests.algorithms.scene import EVERYTHING, PLAIN, Setting, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

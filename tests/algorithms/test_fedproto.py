@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rayfl.engine.events import RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, cross_entropy, distance, forward, rounds
 from tests.algorithms.scene import CLASSES, EVERYTHING, PLAIN, SECOND, Setting, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_after, snapshot_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -13,8 +13,8 @@ import pytest
 from rayfl.engine.events import Evaluated, Event, RoundDone, RoundSettled
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state.segments import in_order, stored_states
-from rayfl.engine.state.state_store import MemoryStore
 from tests.callbacks.scene import PLAIN, RELAY, STATEFUL, StopAt, figures, model_of, run, same, tables
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, prepared, snapshot_of, without_clock
 
 

@@ -18,9 +18,10 @@ from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.segments import StateSegments
 from rayfl.engine.state.snapshots import RunSnapshot, Snapshotting
-from rayfl.engine.state.state_store import MemoryStore, StateStore
+from rayfl.engine.state.state_store import StateStore
 from rayfl.models.tensors import split
 from rayfl.runs.preparation import prepare
+from tests.engine.memory_store import MemoryStore
 
 PRETRAIN = {"name": "cyclic", "schedule": "relay", "rounds": 3, "cohort": 4, "local": {"steps": 3, "batch_size": 8}}
 FEDERATED: dict[str, Any] = {

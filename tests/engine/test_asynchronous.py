@@ -18,7 +18,6 @@ from rayfl.engine.events import Event, RoundDone
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
 from rayfl.errors import ScenarioError
 from rayfl.local.context import ClientContext
@@ -27,6 +26,7 @@ from rayfl.models.flat import FlatModel
 from rayfl.schedules import Asynchronous, AsynchronousPhase, Staleness, Submitted
 from tests.algorithms.reference import PlainUpdate, assert_equal, assert_equal_and_unlike, linear
 from tests.algorithms.scene import FULL, PLAIN, SEED, SIZES, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_of, without_clock
 
 CLIENTS = len(SIZES)

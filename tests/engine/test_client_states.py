@@ -11,10 +11,11 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.state.client_states import ClientStates
 from rayfl.engine.state.committed_rounds import KEPT
 from rayfl.engine.state.segments import StateSegments
-from rayfl.engine.state.state_store import DamagedStateError, MemoryStore
+from rayfl.engine.state.state_store import DamagedStateError
 from rayfl.errors import RayflError
 from rayfl.local.client_state import ClientState
 from rayfl.local.state import Scope
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import everyone
 
 CPU = torch.device("cpu")

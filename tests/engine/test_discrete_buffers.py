@@ -26,7 +26,6 @@ from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import InitialModel
 from rayfl.engine.reduction import LeftBuffers, Reduction, of_largest
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.client_state import as_arrays
 from rayfl.local.requests import LocalTraining
@@ -36,6 +35,7 @@ from rayfl.models.tensors import SentModel, WholeModel, split
 from rayfl.streams import torch_seed
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import CLASSES, INPUTS, SEED, SIZES, Setting, people, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, snapshot_after, snapshot_of, without_clock
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from rayfl.engine.events import Evaluated, RoundDone
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from tests.algorithms.reference import Vector, assert_equal, cross_entropy, fedavg, rounds
 from tests.algorithms.scene import EVERYTHING, PLAIN, SIZES, Setting, people, prepared
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, kept_by_clients, run_on_hosts, snapshot_of
 
 LOCAL = {"schedule": "local"}

@@ -27,7 +27,6 @@ from rayfl.engine.plan.scenario_checks import check_rounds, check_scenario
 from rayfl.engine.plan.symbolic_rounds import trace_phase
 from rayfl.engine.plan.trace import Trace
 from rayfl.engine.schedules.schedule import schedules
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ScenarioError
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
@@ -35,6 +34,7 @@ from rayfl.runs.preparation import prepare
 from tests.algorithms.reference import PlainUpdate, Vector, assert_equal, linear, mean, sizes
 from tests.algorithms.scene import SEED, SIZES, Setting, supported
 from tests.engine.all_pairs import Case, Pair, all_pairs, pairs_of
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.views_scene import VIEWS
 

@@ -16,11 +16,11 @@ from rayfl.engine.events import RoundDone
 from rayfl.engine.plan.cohort import cohort_of
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Simulated
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.streams import client_stream
 from tests.algorithms.scene import FOUR_ROUNDS, OF_ANY_SCENE, PARTIAL, SEED, SIZES, prepared, supported
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_of, without_clock
 
 BYTES = 4 * (4 * 6 + 6 + 6 * 5 + 5 + 5 * 3 + 3)

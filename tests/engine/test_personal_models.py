@@ -17,13 +17,13 @@ from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ClientError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.models.flat import FlatModel
 from rayfl.models.tensors import split
 from tests.algorithms.scene import CLASSES, PLAIN, SIZES, TanhNet, people, prepared
 from tests.algorithms.test_buffers import NormNet
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import continued, kept_by_clients, run_on_hosts, snapshot_after, snapshot_of, without_clock
 
 PERSONAL: dict[str, Any] = {"evaluation": {"every": 1, "client_model": "personal", "batch_size": 3}}

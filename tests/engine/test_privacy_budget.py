@@ -19,7 +19,6 @@ from rayfl.engine.plan.sample_accesses import PlannedUpdates
 from rayfl.engine.privacy_budget import PrivacyBudget
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import UpdateReport
 from rayfl.errors import RayflError
 from rayfl.local.spending import Mechanism, SpendingByClient
@@ -27,6 +26,7 @@ from rayfl.privacy.samples.accounting import Accountant
 from rayfl.privacy.samples.calibration import with_noise
 from rayfl.streams import stream
 from tests.counting import Counted, touched_by
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_after, snapshot_of, without_clock
 from tests.privacy.samples.scene import dp, job, phase, spent_in
 

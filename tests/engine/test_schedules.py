@@ -13,9 +13,9 @@ from rayfl.config.phase import ParallelPhase, RelayPhase
 from rayfl.engine.events import RoundDone
 from rayfl.engine.schedules.parallel import Parallel
 from rayfl.engine.schedules.relay import Relay
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.schedules import BasePhase, Cohort, Event, Participant, RoundIndex, Schedule, SubmittedRound
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import FEDERATED, PRETRAIN, cast, prepared, run_on_hosts, snapshot_of, without_clock
 
 HERE = __name__

@@ -14,8 +14,9 @@ import pytest
 from rayfl.engine.state import segments
 from rayfl.engine.state.committed_rounds import KEPT
 from rayfl.engine.state.segments import StateSegments, StoredStates, states_of, stored_states
-from rayfl.engine.state.state_store import DamagedStateError, FolderStore, MemoryStore, StateStore
+from rayfl.engine.state.state_store import DamagedStateError, FolderStore, StateStore
 from rayfl.local.state import Scope
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import everyone
 
 VALUES = 25

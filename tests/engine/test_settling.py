@@ -17,10 +17,10 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
 from rayfl.engine.state.snapshots import RunSnapshot
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.models.tensors import split
 from tests.algorithms.scene import SIZES
 from tests.callbacks.scene import LOCAL, PLAIN, RELAY, STATEFUL, tables
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import by_kind, cast, prepared, run_on_hosts, without_clock
 
 

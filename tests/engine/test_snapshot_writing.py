@@ -12,8 +12,9 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import SnapshotFailed
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.state.snapshots import LASTS_S, Snapshotting
-from rayfl.engine.state.state_store import MemoryStore, SnapshotWriter
+from rayfl.engine.state.state_store import SnapshotWriter
 from rayfl.errors import RayflError
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import TINY, tables
 
 NEVER = {"minutes": 0, "rounds": 0, "ends": False}

@@ -19,9 +19,10 @@ from rayfl.engine.host import Host
 from rayfl.engine.state.committed_rounds import KEPT
 from rayfl.engine.state.segments import in_order, stored_states
 from rayfl.engine.state.snapshots import RunSnapshot
-from rayfl.engine.state.state_store import FolderStore, MemoryStore, StateStore
+from rayfl.engine.state.state_store import FolderStore, StateStore
 from rayfl.errors import LostError, RayflError
 from rayfl.models.tensors import split
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import (
     cast,
     continued,

@@ -81,13 +81,13 @@ class _Redirection:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._logs: list[tuple[RayLog, bool]] = []
+        self._logs: list[RayLog] = []
         self._shows: list[Any] = []
         self._print: Any = None
 
-    def add(self, log: RayLog, prints: bool) -> None:
+    def add(self, log: RayLog) -> None:
         with self._lock:
-            self._logs = [*self._logs, (log, prints)]
+            self._logs = [*self._logs, log]
             if len(self._logs) == 1:
                 self._shows, self._print = output_printers(), message_printer()
                 if self._shows:
@@ -96,7 +96,7 @@ class _Redirection:
 
     def remove(self, log: RayLog) -> None:
         with self._lock:
-            self._logs = [item for item in self._logs if item[0] is not log]
+            self._logs = [other for other in self._logs if other is not log]
             if not self._logs:
                 print_messages_with(self._print)
                 if self._shows:
@@ -104,14 +104,14 @@ class _Redirection:
 
     def _take_output(self, data: Mapping[str, Any]) -> None:
         logs = self._logs
-        for log, _ in logs:
+        for log in logs:
             log.take(data)
-        if any(prints for _, prints in logs) and not data["is_err"] and isinstance(data["pid"], int):
+        if logs and not data["is_err"] and isinstance(data["pid"], int):
             for show in self._shows:
                 show(data)
 
     def _take_message(self, data: Mapping[str, Any], ignore_prefix: bool) -> None:
-        for log, _ in self._logs:
+        for log in self._logs:
             log.take(data)
 
 
@@ -119,14 +119,12 @@ _REDIRECTION = _Redirection()
 
 
 @contextmanager
-def ray_text_in(log: RayLog, prints: bool = True) -> Iterator[None]:
+def ray_text_in(log: RayLog) -> Iterator[None]:
     """Redirects Ray's output on the driver's terminal to a file during the block.
 
-    Args:
-        log: Receives everything.
-        prints: Whether to show the workers' stdout on the terminal too, if the connection shows it.
+    The workers' stdout is shown on the terminal too, if the connection shows it.
     """
-    _REDIRECTION.add(log, prints)
+    _REDIRECTION.add(log)
     try:
         yield
     finally:

@@ -23,8 +23,8 @@ from rayfl.data.files import FileDigest
 from rayfl.data.formats.column_values import ColumnValues, is_number, number_dtype
 from rayfl.data.formats.parquet import sorted_by_name
 from rayfl.data.formats.scratch import reserved
-from rayfl.data.indexed_rows import selected
-from rayfl.data.inputs import Fields, Inputs, Ragged, spaced
+from rayfl.data.indexed_rows import NumberedRows, selected
+from rayfl.data.inputs import AsArray, Fields, Inputs, Ragged, spaced
 from rayfl.errors import DataError, ScenarioError
 from rayfl.files import reading
 from rayfl.streams import stream
@@ -231,7 +231,7 @@ def _split(texts: _Texts, rows: int, columns: Columns, seed: int, where: str) ->
 
 
 @dataclass(frozen=True)
-class MappedRows:
+class MappedRows(NumberedRows, AsArray):
     """Rows of one column of an Arrow IPC file, with the interface of an array, read when they are accessed.
 
     Every process maps the file itself, so it must have the same path and content on every node.
@@ -257,13 +257,6 @@ class MappedRows:
     shape: tuple[int, ...]
     dtype: np.dtype
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
         wanted = self.rows[rows]
@@ -288,10 +281,6 @@ class MappedRows:
         """Some rows of the same file, without reading them."""
         selected = self.rows[rows]
         return replace(self, rows=selected, shape=(len(selected), *self.shape[1:]))
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All rows, read into memory; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
     def _mapped(self) -> tuple[np.ndarray, ...]:
         return _mapped(self.file, self.file_bytes, self.sha256, self.column)

@@ -26,7 +26,7 @@ from PIL import Image, ImageOps
 from rayfl.data.dataset import Dataset, NaturalClients, Provenance, Samples, Shards
 from rayfl.data.formats.parquet import fixed_bytes, fixed_bytes_column, read_table, write_table
 from rayfl.data.formats.scratch import is_on_disk
-from rayfl.data.inputs import Array, taken
+from rayfl.data.inputs import Array, AsArray, taken
 from rayfl.errors import DataError
 from rayfl.files import reading
 
@@ -107,7 +107,7 @@ Read = Callable[[Path], tuple[np.ndarray, bytes]]
 
 
 @dataclass(frozen=True)
-class ImageRows:
+class ImageRows(AsArray):
     """Images [n, height, width, channels] uint8, decoded when they are accessed.
 
     Every process reads the files itself, so they must have the same paths on every node.
@@ -127,7 +127,6 @@ class ImageRows:
     shape: tuple[int, ...]
 
     dtype = np.dtype(np.uint8)
-    ndim = 4
 
     def __len__(self) -> int:
         return len(self.names)
@@ -152,10 +151,6 @@ class ImageRows:
         """Some of the images, without reading them."""
         names = self.names[rows]
         return replace(self, names=names, sha256=self.sha256[rows], shape=(len(names), *self.shape[1:]))
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All images, read into memory; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
     @staticmethod
     def of(root: Path, files: Sequence[Path], sha256: np.ndarray, read: Read, image: tuple[int, ...]) -> ImageRows:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rayfl.data.indexed_rows import numbers_at
-from rayfl.data.inputs import Pieces
+from rayfl.data.indexed_rows import NumberedRows, numbers_at
+from rayfl.data.inputs import AsArray, Pieces
 from rayfl.data.prepared.manifest import AGAIN, Column, Manifest, StoredFile, read_manifest
 from rayfl.data.prepared.node_cache import node_cache
 from rayfl.errors import DataError
@@ -134,7 +134,7 @@ def _manifest(folder: str, digest: str) -> Manifest:
 
 
 @dataclass(frozen=True)
-class _Selected:
+class _Selected(NumberedRows):
     """Rows of a column of a prepared set, as the folder and their numbers: nothing else is sent to other processes.
 
     Attributes:
@@ -157,9 +157,6 @@ class _Selected:
     def dtype(self) -> np.dtype:
         return np.dtype(self.facts.dtype)
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def reopen(self) -> None:
         """See `rayfl.data.inputs.Reopenable`."""
         _manifest(self.folder, self.manifest)
@@ -173,28 +170,16 @@ class _Selected:
 
 
 @dataclass(frozen=True)
-class FragmentRows(_Selected):
+class FragmentRows(_Selected, AsArray):
     """Rows of one shape, with the interface of an array, read when they are accessed."""
 
     @property
     def shape(self) -> tuple[int, ...]:
         return len(self), *self.facts.shape
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
     def __getitem__(self, rows: np.ndarray | slice) -> np.ndarray:
         """Copies of some rows: [rows, ...]."""
         return self._stored().gather(self.column, numbers_at(self.rows, rows))
-
-    def take(self, rows: np.ndarray) -> FragmentRows:
-        """Some of the rows, without reading them."""
-        return replace(self, rows=numbers_at(self.rows, rows))
-
-    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
-        """All rows, read into memory; for `numpy.asarray`."""
-        return self[:].astype(dtype or self.dtype, copy=False)
 
 
 @dataclass(frozen=True)
@@ -208,10 +193,6 @@ class FragmentPieces(_Selected, Pieces):
     def __getitem__(self, rows: np.ndarray | slice) -> list[np.ndarray]:
         """Copies of some rows."""
         return self._stored().pieces(self.column, numbers_at(self.rows, rows))
-
-    def take(self, rows: np.ndarray) -> FragmentPieces:
-        """Some of the rows, without reading them."""
-        return replace(self, rows=numbers_at(self.rows, rows))
 
 
 class MappedLabels(np.ndarray):

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayfl.data.indexed_rows import IndexedRows
-from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, Reopenable, TextWindows, named_parts
+from rayfl.data.inputs import Array, Fields, Inputs, Pieces, Ragged, TextWindows, named_parts, reopen
 from rayfl.data.prepared.arrow_columns import places_in, written
 from rayfl.data.prepared.manifest import Column, Fragment, StoredFile
 from rayfl.files import atomic_write
@@ -56,10 +56,7 @@ class Unwritten:
         Raises:
             DataError: The source has other data here than where the preparation was started.
         """
-        for part in named_parts(self.inputs).values():
-            reopened: object = part
-            if isinstance(reopened, Reopenable):
-                reopened.reopen()
+        reopen(self.inputs)
 
 
 def _sendable(part: Array | Pieces) -> Array | Pieces:

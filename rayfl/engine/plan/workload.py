@@ -134,7 +134,7 @@ class InitialModel:
 
     def sources(self, other: InitialModel, fresh_head: bool = False) -> Mapping[str, str]:
         """The other model's names of the tensors that this one takes over, by its own first names."""
-        shapes = _shapes(other)
+        shapes = {name: tuple(slot.shape) for slot in (*other.layout, *other.constant_slots) for name in slot.names}
         own = {slot.name: self._source_of(slot, shapes, fresh_head) for slot in (*self.layout, *self.constant_slots)}
         return {name: source for name, source in own.items() if source}
 
@@ -188,10 +188,6 @@ def late_constants(models: Sequence[InitialModel], fresh_heads: Sequence[bool]) 
         sources = own.sources(before, fresh_head)
         late.append(frozenset(slot.name for slot in own.constant_slots if sources.get(slot.name) in changing))
     return late
-
-
-def _shapes(model: InitialModel) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(slot.shape) for slot in (*model.layout, *model.constant_slots) for name in slot.names}
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from rayfl.config.scenario import Scenario
 from rayfl.engine.backend import Backend, Call, Ref, Worker
 from rayfl.engine.events import Event, SnapshotFailed, SnapshotTaken
+from rayfl.engine.plain_events import plain_spending, spending_from
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.engine.plan.sampling import SamplingSnapshot
 from rayfl.engine.privacy_budget import BudgetSnapshot
@@ -25,7 +26,6 @@ from rayfl.engine.state.state_store import StateStore
 from rayfl.engine.totals import Simulated, Traffic
 from rayfl.engine.watchdog import Watchdog
 from rayfl.errors import RayflError
-from rayfl.local.spending import Mechanism
 
 
 @dataclass(frozen=True)
@@ -57,11 +57,8 @@ class RunSnapshot:
     def to_json(self) -> str:
         """Returns the snapshot as JSON."""
         plain = _SCHEMA.dump_python(replace(self, privacy=BudgetSnapshot()), mode="json")
-        spent = [
-            [client, [[step.noise_multiplier, step.rate, step.part, times] for step, times in spending.items()]]
-            for client, spending in self.privacy.spent.items()
-        ]
-        return json.dumps(plain | {"privacy": {"spent": spent, "left_out": list(self.privacy.left_out)}})
+        privacy = {"spent": plain_spending(self.privacy.spent), "left_out": list(self.privacy.left_out)}
+        return json.dumps(plain | {"privacy": privacy})
 
     @classmethod
     def from_json(cls, text: str) -> RunSnapshot:
@@ -72,13 +69,8 @@ class RunSnapshot:
         """
         plain = json.loads(text)
         privacy = plain.pop("privacy")
-        spent = {
-            client: {Mechanism(noise, rate, part): times for noise, rate, part, times in spending}
-            for client, spending in privacy["spent"]
-        }
-        return replace(
-            _SCHEMA.validate_python(plain | {"privacy": {}}), privacy=BudgetSnapshot(spent, tuple(privacy["left_out"]))
-        )
+        spent = BudgetSnapshot(spending_from(privacy["spent"]), tuple(privacy["left_out"]))
+        return replace(_SCHEMA.validate_python(plain | {"privacy": {}}), privacy=spent)
 
 
 _SCHEMA: TypeAdapter[RunSnapshot] = TypeAdapter(RunSnapshot)

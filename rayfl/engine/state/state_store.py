@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import safetensors.numpy
@@ -98,41 +98,6 @@ class StateStore(ABC):
 
     @abstractmethod
     def _take(self, place: str) -> bytes: ...
-
-
-class MemoryStore(StateStore):
-    """Keeps arrays in this process, for runs whose hosts are in the same process."""
-
-    def __init__(self) -> None:
-        self._contents: dict[str, bytes] = {}
-
-    def held(self, stored: Collection[Stored]) -> set[str]:
-        """See `StateStore.held`."""
-        return {one.place for one in stored if one.place in self._contents}
-
-    def name(self, place: str) -> str:
-        """See `StateStore.name`."""
-        return f"the state at {place}"
-
-    def places(self) -> Iterator[str]:
-        """See `StateStore.places`."""
-        return iter(tuple(self._contents))
-
-    def remove(self, places: Collection[str]) -> None:
-        """See `StateStore.remove`."""
-        for place in places:
-            self._contents.pop(place, None)
-
-    def _put(self, place: str, content: bytes) -> None:
-        self._contents[place] = content
-
-    def _take(self, place: str) -> bytes:
-        if place not in self._contents:
-            raise DamagedStateError(f"{self.name(place)} is missing from this store")
-        return self._contents[place]
-
-    def __reduce__(self) -> Any:
-        raise RayflError("a MemoryStore cannot leave its process; use a FolderStore with workers in other processes")
 
 
 class FolderStore(StateStore):

@@ -104,24 +104,6 @@ def _client_update(
     return first, last
 
 
-def gradient_flow_end(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The limit of gradient flow on (first * last - 1)^2, from positive weights.
-
-    The flow conserves D = first^2 - last^2, so it ends at sqrt((sqrt(D^2 + 4) +- D) / 2), whose product is 1. The paper
-    prints an extra factor of 1/2 in front of both, which is wrong: the product would be 1/4, which is not a minimum.
-
-    Args:
-        first: Initial weight of the first layer; any shape.
-        last: Initial weight of the last layer, of the same shape.
-
-    Returns:
-        The limits of `first` and `last`.
-    """
-    conserved = first**2 - last**2
-    root = np.sqrt(conserved**2 + 4)
-    return np.sqrt((root + conserved) / 2), np.sqrt((root - conserved) / 2)
-
-
 def contraction_bound(
     first: np.ndarray, last: np.ndarray, lr: float, frozen_steps: int | None, alpha: float = 0.0
 ) -> np.ndarray:

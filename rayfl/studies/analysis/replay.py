@@ -227,7 +227,8 @@ class OfRounds(Analysis):
         ]
 
     def cost(self, runs: Sequence[RunFolder], units: Sequence[WorkUnit]) -> str:
-        clients = [self._clients(runs[unit.run], unit.at[0]) for unit in units]
+        planned = [(runs[unit.run], runs[unit.run].index(unit.at[0])) for unit in units]
+        clients = [expected_cohort_size(run.plans[index.phase].phase, run.clients) for run, index in planned]
         evaluated = min(self.samples or 10**18, *(run.environment["data"]["evaluated_samples"] for run in runs))
         evaluations = round(sum(map(self.evaluations, clients)))
         return (
@@ -248,10 +249,6 @@ class OfRounds(Analysis):
     @abstractmethod
     def rows(self, replayed: ReplayedRound, evaluator: Evaluator, run: OpenedRun) -> list[Row]:
         """The rows for the models of a round."""
-
-    @staticmethod
-    def _clients(run: RunFolder, round: int) -> float:
-        return expected_cohort_size(run.plans[run.index(round).phase].phase, run.clients)
 
 
 @cache

@@ -17,8 +17,9 @@ from rayfl.backends.ray.workers import RayBackend
 from rayfl.engine.events import RoundDone
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.state.snapshots import RunSnapshot
-from rayfl.engine.state.state_store import FolderStore, MemoryStore
+from rayfl.engine.state.state_store import FolderStore
 from rayfl.errors import RayflError
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import prepared, run_on_hosts, snapshot_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures("ray_cluster")]

@@ -12,8 +12,8 @@ from rayfl.engine.host import Host
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.models.tensors import split
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import snapshot_of, without_clock
 
 

@@ -26,7 +26,6 @@ from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.sampling import Sampling, population_of
 from rayfl.engine.scheduler import Scheduler
 from rayfl.engine.server import Server
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.local.context import ClientContext
 from rayfl.local.requests import ClientUpdate
@@ -34,6 +33,7 @@ from rayfl.models.tensors import split
 from tests.algorithms.reference import PlainUpdate
 from tests.algorithms.scene import PLAIN, SIZES, Setting, people, prepared
 from tests.counting import Counted, touched_by
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, continued, run_on_hosts, snapshot_after, snapshot_of, without_clock
 
 SEEN: list[dict[str, Any]] = []

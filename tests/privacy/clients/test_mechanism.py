@@ -21,11 +21,11 @@ from rayfl.config.scenario import Scenario
 from rayfl.engine.events import RoundDone
 from rayfl.engine.exact_sum import ExactSum, combine
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.local.context import ClientStreams
 from rayfl.models.tensors import split
 from rayfl.privacy.clients.mechanism import BELOW, CLIP_NORM, ClientMechanism, hide_answer, lattice_of, noised
 from rayfl.streams import stream
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, run_on_hosts, snapshot_of, without_clock
 from tests.privacy.clients.scenes import UNIFORM, central, job, local, phase, target
 

@@ -28,7 +28,7 @@ from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import RoundSettled
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.state.snapshots import RunSnapshot
-from rayfl.engine.state.state_store import MemoryStore, StateStore
+from rayfl.engine.state.state_store import StateStore
 from rayfl.files import write_json
 from rayfl.models.flat import FlatModel
 from rayfl.runs.archive import RunArchive
@@ -36,6 +36,7 @@ from rayfl.runs.preparation import prepare
 from rayfl.runs.records import Records
 from rayfl.runs.run import Run
 from tests.callbacks.scene import tables
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import snapshot_of
 
 NOISE = {"noise_multiplier": 1.0, "max_grad_norm": 1.0, "accountant": "rdp"}

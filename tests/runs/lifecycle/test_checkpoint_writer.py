@@ -12,11 +12,11 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.errors import ResourceError
 from rayfl.runs.checkpoint_writer import CheckpointWriter
 from rayfl.runs.checkpoints import Checkpoints, StoredCheckpoint
 from tests.callbacks.scene import tables
+from tests.engine.memory_store import MemoryStore
 from tests.engine.scenes import cast, snapshot_of
 from tests.runs.lifecycle.scene import ROUNDS, SCENE, prepared
 

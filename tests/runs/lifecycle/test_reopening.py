@@ -18,7 +18,6 @@ from rayfl.engine.backend import BackendSession
 from rayfl.engine.events import ClientScalars, RoundDone, RoundSettled
 from rayfl.engine.plain_events import plain_round, round_from
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.engine.state.state_store import MemoryStore
 from rayfl.engine.totals import Traffic
 from rayfl.errors import RayflError, ResourceError
 from rayfl.local.spending import Mechanism
@@ -27,6 +26,7 @@ from rayfl.runs.archive import RunArchive
 from rayfl.runs.records import Records
 from rayfl.runs.run import Run
 from tests.callbacks.scene import PLAIN, tables
+from tests.engine.memory_store import MemoryStore
 from tests.runs.lifecycle.scene import ROUNDS, Followed, Leaving, LeftError, followed, prepared, read_state
 
 
