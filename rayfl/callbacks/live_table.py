@@ -64,22 +64,18 @@ class LiveTable(Callback):
     _display: Any = None
 
     def check(self, scenario: Scenario) -> None:
-        """See `Callback.check`."""
         if not Console().is_jupyter:
             raise ScenarioError("live_table needs a notebook, but this program does not run in one; leave it out")
 
     def on_start(self, run: RunSoFar) -> None:
-        """See `Callback.on_start`."""
         from IPython.display import HTML, display
 
         self._display = display(HTML(f"<p>{escape(run.scenario.name)}: starting</p>"), display_id=True)
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """See `Callback.on_evaluation`."""
         self._show(run, "")
 
     def on_end(self, run: RunSoFar) -> None:
-        """See `Callback.on_end`."""
         self._show(run, f", {run.ended}")
 
     def _show(self, run: RunSoFar, ending: str) -> None:

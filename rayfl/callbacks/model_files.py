@@ -33,7 +33,6 @@ class BestModel(Ranked):
     """
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """See `Callback.on_evaluation`."""
         if self.counts(run) and self.improved(run):
             keep_model(run, run.folder / BEST_MODEL)
 
@@ -52,7 +51,6 @@ class PeriodicModel(Callback):
     keep: PositiveInt | None = None
 
     def on_round(self, run: RunSoFar) -> None:
-        """See `Callback.on_round`."""
         assert run.round is not None
         round = run.round.round
         if round % self.every:

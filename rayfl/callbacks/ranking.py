@@ -38,7 +38,6 @@ class Ranked(Callback):
     _best_round: int = 0
 
     def check(self, scenario: Scenario) -> None:
-        """See `Callback.check`."""
         from rayfl.tasks.metrics.construction import metric_label  # loads PyTorch
 
         phases = {phase.name: phase for phase in scenario.phases}
@@ -63,7 +62,6 @@ class Ranked(Callback):
             raise ScenarioError(f"metric: no metric is called '{self.metric}'; {nearest(self.metric, known)}")
 
     def decides_by(self, headlines: Mapping[str, Headline]) -> str:
-        """See `Callback.decides_by`."""
         return self.metric or self._ranking(headlines).column
 
     def _ranking(self, headlines: Mapping[str, Headline]) -> Headline:
@@ -110,11 +108,9 @@ class Ranked(Callback):
         return True
 
     def state(self) -> Mapping[str, Any]:
-        """See `Callback.state`."""
         return {"best": self._best, "best_round": self._best_round}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See `Callback.load_state`."""
         self._best, self._best_round = state["best"], state["best_round"]
 
     def column(self, run: RunSoFar) -> str:
@@ -170,7 +166,6 @@ class EarlyStopping(Ranked):
         return options
 
     def check(self, scenario: Scenario) -> None:
-        """See `Callback.check`."""
         super().check(scenario)
         if self.patience is None and self.min_delta:
             raise ScenarioError("min_delta: has no effect without patience; leave it out")
@@ -188,7 +183,6 @@ class EarlyStopping(Ranked):
             check_target(self.target, self.decides_by(headlines), self._ranking(headlines))
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """See `Callback.on_evaluation`."""
         if not self.counts(run):
             return
         self._waited = 0 if self.improved(run, self.min_delta) else self._waited + 1
@@ -200,10 +194,8 @@ class EarlyStopping(Ranked):
             run.stop(f"{column} has not improved in {counted(self.patience, 'evaluation')} ({best})")
 
     def state(self) -> Mapping[str, Any]:
-        """See `Callback.state`."""
         return {**super().state(), "waited": self._waited}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """See `Callback.load_state`."""
         super().load_state(state)
         self._waited = state["waited"]

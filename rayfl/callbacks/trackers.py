@@ -30,13 +30,11 @@ class Tracker(Callback):
     extra: ClassVar[str]
 
     def check(self, scenario: Scenario) -> None:
-        """See `Callback.check`."""
         missing = [package for package in self.packages if importlib.util.find_spec(package) is None]
         if missing:
             raise ScenarioError(f"{', '.join(missing)} not installed: pip install 'rayfl[{self.extra}]'")
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """See `Callback.on_evaluation`."""
         row = run.metrics[-1]
         numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
         self.report(row["round"], {name: value for name, value in numbers.items() if name != "round"})
@@ -85,7 +83,6 @@ class MLflow(Tracker):
     _run_id: str = ""
 
     def on_start(self, run: RunSoFar) -> None:
-        """See `Callback.on_start`."""
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
@@ -98,7 +95,6 @@ class MLflow(Tracker):
         self._client.log_batch(self._run_id, params=parameters)
 
     def report(self, round: int, numbers: Mapping[str, float]) -> None:
-        """See `Tracker.report`."""
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
@@ -106,7 +102,6 @@ class MLflow(Tracker):
         self._client.log_batch(self._run_id, metrics=metrics)
 
     def on_end(self, run: RunSoFar) -> None:
-        """See `Callback.on_end`."""
         statuses = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
         if self._run_id and run.ended:
             self._client.set_terminated(self._run_id, statuses[run.ended])
@@ -127,20 +122,17 @@ class TensorBoard(Tracker):
     _writer: Any = None
 
     def on_start(self, run: RunSoFar) -> None:
-        """See `Callback.on_start`."""
         from torch.utils.tensorboard import SummaryWriter
 
         self._writer = SummaryWriter(run.folder / TENSORBOARD_FOLDER)
         self._writer.add_text("scenario", f"```\n{run.scenario.to_toml()}\n```")
 
     def report(self, round: int, numbers: Mapping[str, float]) -> None:
-        """See `Tracker.report`."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, round)
         self._writer.flush()
 
     def on_end(self, run: RunSoFar) -> None:
-        """See `Callback.on_end`."""
         if self._writer is not None:
             self._writer.close()
 
@@ -163,7 +155,6 @@ class WandB(Tracker):
     _wandb_run: Any = None
 
     def on_start(self, run: RunSoFar) -> None:
-        """See `Callback.on_start`."""
         import wandb
 
         self._wandb_run = wandb.init(
@@ -177,11 +168,9 @@ class WandB(Tracker):
         )
 
     def report(self, round: int, numbers: Mapping[str, float]) -> None:
-        """See `Tracker.report`."""
         self._wandb_run.log(dict(numbers), step=round)
 
     def on_end(self, run: RunSoFar) -> None:
-        """See `Callback.on_end`."""
         if self._wandb_run is not None:
             self._wandb_run.finish(exit_code=0 if run.ended == "finished" else 1)
 
@@ -195,10 +184,8 @@ class RayTune(Callback):
     settles: ClassVar[bool] = False
 
     def check(self, scenario: Scenario) -> None:
-        """See `Callback.check`."""
         if not in_trial():
             raise ScenarioError("ray_tune reports to a trial of Ray Tune, but this program is not one; leave it out")
 
     def on_evaluation(self, run: RunSoFar) -> None:
-        """See `Callback.on_evaluation`."""
         report_to_trial({name: value for name, value in run.metrics[-1].items() if value is not None})

@@ -132,7 +132,6 @@ class BufferedPhase(AsynchronousPhase):
 
     @property
     def answers_per_step(self) -> int:
-        """See `AsynchronousPhase.answers_per_step`."""
         return self.buffer
 
 

@@ -248,7 +248,6 @@ class ClientRows(NumberedRows, AsArray):
         return gathered
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopenable`."""
         self.clients.open()
 
 

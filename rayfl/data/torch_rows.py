@@ -196,7 +196,6 @@ class TorchRows(NumberedRows, AsArray):
         return values
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()
 
 
@@ -220,5 +219,4 @@ class TorchPieces(NumberedRows, Pieces):
         return [piece.copy() for piece in self.field.read(self.rows[rows])]
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopenable`."""
         self.field.sets.open()

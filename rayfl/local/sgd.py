@@ -165,7 +165,6 @@ class BatchGradients:
         self._reads_features = request.reads_features or task.reads_features
 
     def __call__(self, number: int) -> torch.Tensor | None:
-        """See `StepGradient`."""
         mean: torch.Tensor | None
         if self._request.step_gradient is None:
             self._model.zero_gradient()

@@ -61,7 +61,6 @@ class FusedSGD:
         self._velocity = torch.zeros_like(model.params) if momentum and velocity is None else velocity
 
     def step(self, parts: Sequence[slice], lr: float) -> None:
-        """See `Stepping.step`."""
         params, gradient = self._model.params, self._model.gradient
         for part in parts:
             step = gradient[part]
@@ -106,7 +105,6 @@ class TorchOptimizers:
                 self._optimizers.append(build_optimizer(chosen, local, (piece.values for piece in pieces), WHERE))
 
     def step(self, parts: Sequence[slice], lr: float) -> None:
-        """See `Stepping.step`."""
         if parts is not self._stage:
             self._stage = parts
             self._cut_at({end for part in parts for end in (part.start, part.stop)})

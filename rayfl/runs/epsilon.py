@@ -79,15 +79,12 @@ class ClientPrivacy:
         return replace(event, scores={**event.scores, CLIENT_EPSILON: self._account.epsilon(event.round)})
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {"round": self._round}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         self._round = state["round"]
 
     def charge_discarded(self, rounds: Sequence[ChargedRound]) -> None:
-        """See `SamplePrivacy.charge_discarded`."""
         self._discarded = rounds
         self._account = ClientAccount(self._plan, rounds)
 
@@ -143,7 +140,6 @@ class SamplePrivacy:
         return all(dp.sampling == "poisson" for dp in self._phases)
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {
             "phase": self._phase,
             "round": self._round,
@@ -154,7 +150,6 @@ class SamplePrivacy:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         self._phase, self._round, self._ended = state["phase"], state["round"], state["ended"]
         self._left_out = set(state["left_out"])
         self._epsilons.restore(spending_from(state["spent"]))

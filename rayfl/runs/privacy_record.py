@@ -43,11 +43,9 @@ class PrivacyRecords:
         self._discarded: Sequence[ChargedRound] = ()
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {name: followed.state() for name, followed in self._followed().items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         for name, followed in self._followed().items():
             followed.restore(state[name])
 

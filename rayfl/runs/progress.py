@@ -179,11 +179,9 @@ class Progress:
             )
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {"round": self._round, "score": self._score, "pace": self._pace.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         self._round, self._score = state["round"], state["score"]
         self._pace.restore(state["pace"])
 

@@ -92,7 +92,6 @@ class Status:
             self.stop(Stop(event.limit, event.reason, self._committed))
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {
             "started": self._started,
             "committed": self._committed,
@@ -101,7 +100,6 @@ class Status:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         self._started, self._committed = state["started"], state["committed"]
         self._phase, self._recoveries = state["phase"], state["recoveries"]
 

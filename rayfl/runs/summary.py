@@ -84,11 +84,9 @@ class EndSummary:
                     phase.best = event
 
     def state(self) -> dict[str, Any]:
-        """See `EventConsumer`."""
         return {name: phase.state() for name, phase in self._phases.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """See `EventConsumer`."""
         self._phases = {name: _Phase.restored(phase) for name, phase in state.items()}
 
     def show(

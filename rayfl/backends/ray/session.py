@@ -82,7 +82,6 @@ class RaySession:
 
     @property
     def is_idle(self) -> bool:
-        """See `RunStates.is_idle`."""
         return self._states.is_idle
 
     def events(self) -> Iterator[Event]:

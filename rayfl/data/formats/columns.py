@@ -270,7 +270,6 @@ class MappedRows(NumberedRows, AsArray):
         return values
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopenable`."""
         if _digest(self._mapped()) != self.tried:
             raise DataError(
                 f"{self.file}: column '{self.column}' holds other values here than where the run started; copy the "

@@ -191,7 +191,6 @@ class CachedFractalImages(FractalImages):
         return {**super().recipe, "form": "cached"}
 
     def render(self, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """See `FractalImages.render`."""
         return self.render_views(rows, [rng])[0]
 
     def render_views(self, rows: np.ndarray, rngs: Sequence[np.random.Generator]) -> list[np.ndarray]:

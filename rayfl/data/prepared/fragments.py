@@ -158,11 +158,9 @@ class _Selected(NumberedRows):
         return np.dtype(self.facts.dtype)
 
     def reopen(self) -> None:
-        """See `rayfl.data.inputs.Reopenable`."""
         _manifest(self.folder, self.manifest)
 
     def fragments_of(self, rows: np.ndarray) -> np.ndarray:
-        """See `rayfl.data.inputs.InFragments`."""
         return self._stored().fragments_of(numbers_at(self.rows, rows))
 
     def _stored(self) -> StoredRows:

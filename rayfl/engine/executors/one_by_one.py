@@ -37,11 +37,9 @@ class OneByOne(Executor):
     """Answers all requests of clients without `local.dp`, one at a time."""
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
-        """See `Executor.accepts`."""
         return isinstance(request, Request) and client.local.dp is None
 
     def answer(self, client: ClientContext, request: Request, number: int) -> Any:
-        """See `Executor.answer`."""
         match request:
             case LocalTraining():
                 return self._train(client, request, number)

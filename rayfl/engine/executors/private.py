@@ -52,11 +52,9 @@ class Private(Executor):
     """
 
     def accepts(self, client: ClientContext, request: Any) -> bool:
-        """See `Executor.accepts`."""
         return isinstance(request, Hidden) and client.local.dp is not None
 
     def answer(self, client: ClientContext, request: Hidden, number: int) -> Any:
-        """See `Executor.answer`."""
         view = view_of(client, request)
         _check_distinct(view)
         _check_planned(client, request, view)

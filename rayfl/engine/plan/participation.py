@@ -82,7 +82,6 @@ class Everybody:
     """
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
-        """See `Participation.of`."""
         return [Participant(client) for client in cohort]
 
 

@@ -117,12 +117,10 @@ class Asynchronous(Schedule):
 
     @classmethod
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
-        """See `Schedule.check`."""
         check_takes_stale_answers(plan, scenario)
 
     @classmethod
     def check_cohort(cls, plan: PhasePlan, smallest: int, largest: int) -> None:
-        """See `Schedule.check_cohort`."""
         phase = phase_of(plan)
         for key, number in (("concurrency", phase.concurrency), ("buffer", phase.answers_per_step)):
             if number > largest:
@@ -148,7 +146,6 @@ class Asynchronous(Schedule):
         return self.phase.staleness.discount(index.round - began)
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
-        """See `Schedule.submit`."""
         self._updates.spread_over(len(self.backend.hosts))
         candidates = self._context.draw(index)
         step = self._arrivals.step(index.round, candidates, partial(self._update, index), self._clock.first_available)
@@ -176,7 +173,6 @@ class Asynchronous(Schedule):
         return self.timed(round, times)
 
     def snapshot(self) -> dict[str, Any]:
-        """See `Schedule.snapshot`."""
         flying = sorted(self._arrivals.in_flight)
         return {
             "clock": self._arrivals.clock,
@@ -188,7 +184,6 @@ class Asynchronous(Schedule):
         }
 
     def restore(self, in_flight: Mapping[str, Any]) -> None:
-        """See `Schedule.restore`."""
         self._arrivals = self._arrivals_from(in_flight["clock"], [Update(*update) for update in in_flight["updates"]])
         for *numbers, started in in_flight["rounds"]:
             index = RoundIndex(*numbers)
@@ -230,7 +225,6 @@ class Buffered(Asynchronous):
     noun = "buffered phase"
 
     def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
-        """See `Asynchronous.step`."""
         discounts = [self.discount(index, each.round) for each in answered]
         scalars, _ = self.backend.server.call("receive", index, discounts, *[each.part for each in answered], returns=2)
         return scalars
@@ -244,7 +238,6 @@ class FullyAsynchronous(Asynchronous):
 
     @classmethod
     def check(cls, plan: PhasePlan, scenario: Scenario) -> None:
-        """See `Schedule.check`."""
         super().check(plan, scenario)
         if "delta" not in plan.sent_vectors:
             raise ScenarioError(
@@ -253,7 +246,6 @@ class FullyAsynchronous(Asynchronous):
             )
 
     def step(self, index: RoundIndex, answered: Sequence[Submitted]) -> Ref:
-        """See `Asynchronous.step`."""
         (each,) = answered
         assert isinstance(self.phase, FullyAsynchronousPhase)
         share = self.phase.mixing * self.discount(index, each.round)

@@ -68,7 +68,6 @@ class Parallel(Schedule):
         self._step_s: float | None = None
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
-        """See `Schedule.submit`."""
         participants = self.draw(index)
         times = parallel_round(self.clock, index, participants, *self._limits(participants)) if self.clock else None
         cohort = [participant.client for participant in participants] if times is None else times.counted

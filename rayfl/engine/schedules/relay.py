@@ -33,7 +33,6 @@ class Relay(Schedule):
         self._chain: list[Call] = []
 
     def submit(self, index: RoundIndex) -> Generator[Event, None, SubmittedRound]:
-        """See `Schedule.submit`."""
         participants = self.draw(index)
         times = relay_round(self.clock, index, participants) if self.clock else None
         cohort = [participant.client for participant in participants] if times is None else times.counted
@@ -62,5 +61,4 @@ class Central(Relay):
     noun = "central phase"
 
     def names(self, clients: Sequence[int]) -> str:
-        """See `Schedule.names`."""
         return "central training"

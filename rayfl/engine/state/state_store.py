@@ -113,19 +113,15 @@ class FolderStore(StateStore):
         self._folder = folder.absolute()
 
     def held(self, stored: Collection[Stored]) -> set[str]:
-        """See `StateStore.held`."""
         return {one.place for one in stored if self._path(one.place, DamagedStateError).is_file()}
 
     def name(self, place: str) -> str:
-        """See `StateStore.name`."""
         return str(self._folder / place)
 
     def places(self) -> Iterator[str]:
-        """See `StateStore.places`."""
         return (path.relative_to(self._folder).as_posix() for path in self._folder.glob("*/*.safetensors"))
 
     def remove(self, places: Collection[str]) -> None:
-        """See `StateStore.remove`."""
         for place in places:
             path = self._path(place, ResourceError)
             try:
@@ -168,20 +164,16 @@ class RemoteStore(StateStore):
         self._folder = folder
 
     def held(self, stored: Collection[Stored]) -> set[str]:
-        """See `StateStore.held`."""
         # one listing of an object store returns a thousand files
         return {one.place for one in stored}.intersection(self.places()) if stored else set()
 
     def name(self, place: str) -> str:
-        """See `StateStore.name`."""
         return f"'{place}' in '{self._folder}'"
 
     def places(self) -> Iterator[str]:
-        """See `StateStore.places`."""
         return (file.path for file in self._folder.files())
 
     def remove(self, places: Collection[str]) -> None:
-        """See `StateStore.remove`."""
         self._folder.remove(places)
 
     def _put(self, place: str, content: bytes) -> None:

@@ -36,11 +36,9 @@ class Seeded:
         return self._stream.standard_normal(size, dtype=np.float32)
 
     def chosen(self, size: int, expected: int) -> np.ndarray:
-        """See `Randomness.chosen`."""
         return self._stream.random(size) < expected / size
 
     def permutation(self, size: int) -> np.ndarray:
-        """See `Randomness.permutation`."""
         return self._stream.permutation(size)
 
 
@@ -48,11 +46,9 @@ class Secure:
     """The operating system's cryptographic source: never repeated, and with exact probabilities."""
 
     def chosen(self, size: int, expected: int) -> np.ndarray:
-        """See `Randomness.chosen`."""
         return system_random.chosen(size, Fraction(expected, size))
 
     def permutation(self, size: int) -> np.ndarray:
-        """See `Randomness.permutation`."""
         return system_random.permutation(size)
 
 

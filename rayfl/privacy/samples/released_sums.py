@@ -40,16 +40,13 @@ class Whole:
     gradients: torch.Tensor
 
     def norms(self) -> torch.Tensor:
-        """See `SampleGradients.norms`."""
         norms: torch.Tensor = self.gradients.flatten(1).norm(dim=1)
         return norms
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """See `SampleGradients.weighted_sum`."""
         return (weights @ self.gradients.flatten(1)).view(self.gradients.shape[1:])
 
     def each(self) -> torch.Tensor:
-        """See `SampleGradients.each`."""
         return self.gradients
 
 
@@ -65,16 +62,13 @@ class OuterProducts:
     inputs: torch.Tensor
 
     def norms(self) -> torch.Tensor:
-        """See `SampleGradients.norms`."""
         norms: torch.Tensor = self.to_outputs.norm(dim=1) * self.inputs.norm(dim=1)
         return norms
 
     def weighted_sum(self, weights: torch.Tensor) -> torch.Tensor:
-        """See `SampleGradients.weighted_sum`."""
         return (weights.unsqueeze(1) * self.to_outputs).T @ self.inputs
 
     def each(self) -> torch.Tensor:
-        """See `SampleGradients.each`."""
         return torch.einsum("no,ni->noi", self.to_outputs, self.inputs)
 
 
@@ -156,19 +150,15 @@ class FloatSums(ReleasedSums):
         self._dp, self._noise_multiplier, self._noise = dp, noise_multiplier, noise
 
     def clear(self) -> None:
-        """See `ReleasedSums.clear`."""
         self._model.zero_gradient()
 
     def add_gradients(self, gradients: OfSlots, counted: int) -> None:
-        """See `ReleasedSums.add_gradients`."""
         add_clipped(gradients, self._dp.max_grad_norm, self._model.gradient, counted)
 
     def add_losses(self, losses: torch.Tensor) -> None:
-        """See `ReleasedSums.add_losses`."""
         self._loss += bounded(losses, self._dp.max_loss).sum()
 
     def release_gradient(self) -> None:
-        """See `ReleasedSums.release_gradient`."""
         if not self._noise_multiplier:
             return
         for slot in self._model.training_slots:
@@ -178,7 +168,6 @@ class FloatSums(ReleasedSums):
             )
 
     def release_loss(self) -> torch.Tensor:
-        """See `ReleasedSums.release_loss`."""
         if not self._noise_multiplier:
             return self._loss
         return self._loss + self._noise_multiplier * self._dp.max_loss * float(self._noise.normal(1)[0])
@@ -199,11 +188,9 @@ class LatticeSums(ReleasedSums):
         self._steps = model.gradient.new_zeros(len(model.gradient), dtype=torch.float64)  # integers
 
     def clear(self) -> None:
-        """See `ReleasedSums.clear`."""
         self._steps.zero_()
 
     def add_gradients(self, gradients: OfSlots, counted: int) -> None:
-        """See `ReleasedSums.add_gradients`."""
         norms = torch.stack([gradient.norms() for _, gradient in gradients]).norm(dim=0)[:counted]  # of a whole pass
         gradients = [(slot, of_these(gradient, slice(counted))) for slot, gradient in gradients]
         everybody = torch.ones_like(norms, dtype=torch.bool)
@@ -215,13 +202,11 @@ class LatticeSums(ReleasedSums):
             into.add_(total.view(into.shape))
 
     def add_losses(self, losses: torch.Tensor) -> None:
-        """See `ReleasedSums.add_losses`."""
         within = bounded(losses, self._losses.bound).float()
         steps = self._losses.in_steps(within.unsqueeze(1), within)
         self._loss += steps[self._losses.admits(steps.square().sum(dim=1))].sum()
 
     def release_gradient(self) -> None:
-        """See `ReleasedSums.release_gradient`."""
         self._model.zero_gradient()
         slots = self._model.training_slots
         sizes = [slot.size for slot in slots]
@@ -252,7 +237,6 @@ class LatticeSums(ReleasedSums):
         return totals, squares
 
     def release_loss(self) -> torch.Tensor:
-        """See `ReleasedSums.release_loss`."""
         return (self._loss + int(discrete_gaussian(1)[0])) * self._losses.step
 
 
