@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
+from itertools import repeat
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, field_validator
 from pydantic_core import PydanticCustomError, PydanticSerializationError, to_json, to_jsonable_python
 
 from rayfl.config.registry import (
+    NONE,
     TOO_LARGE,
     Registry,
     call_with_options,
     check_options,
     default_options,
     nearest,
+    parameters,
+    reads_none,
     too_large,
 )
-from rayfl.config.section import Named, check_plain
+from rayfl.config.section import Named, check_plain, with_nones
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.wording import in_words, report_as_theirs
@@ -119,8 +124,14 @@ class Choice:
             ScenarioError: As `target`; or an option is unknown, missing or out of range.
         """
         if self.base is not None and issubclass(self.base, Options):
-            options = self.build(chosen, where).model_dump(mode="json", exclude={"name"})
-            options = {key: value for key, value in options.items() if value is not None or key in chosen.options}
+            made = self.build(chosen, where)
+            options = {}
+            for key, value in made.model_dump(mode="json", exclude={"name"}).items():
+                field = type(made).model_fields[key]
+                default = field.get_default(call_default_factory=True)
+                kept = _written(value and _without_none(value), default, field.annotation, f"{where}.{key}")
+                if kept is not None:
+                    options[key] = kept
         else:
             target = self.target(chosen.name, where)
             own, given = self._own(target, chosen, where), self.given_to(target, chosen, where)
@@ -208,7 +219,7 @@ def with_options(kind: Any, options: Mapping[str, Any], where: str = "", also_kn
     """
     try:
         # strict rejects true and "1" for the number 1; JSON accepts a list for a tuple
-        return kind.model_validate_json(to_json(options), strict=True)
+        return kind.model_validate_json(to_json(with_nones(kind, options)), strict=True)
     except ValidationError as error:
         raise ScenarioError(explain(error, kind, options, where and f"{where}.", also_known)) from None
     except (Exception, SystemExit) as error:  # a user's class may raise anything
@@ -221,8 +232,9 @@ def with_defaults(
 ) -> dict[str, Any]:
     """Checks options, and adds those left to their defaults.
 
-    A default is left out if a scenario file cannot hold it (None, alone or in a list, or a value that is not plain) or
-    if its own annotation rejects it, so the written scenario can always be read again.
+    A default is left out if a scenario file cannot hold it (None, alone or in a list, or a value that is not plain), or
+    if what is read from the file would be another value (an enum's text without an annotation) or rejected. So the
+    written scenario can always be read again, and means the same.
 
     Args:
         target: The class or function that takes them.
@@ -231,28 +243,79 @@ def with_defaults(
         where: Key path of the options, for errors.
 
     Raises:
-        ScenarioError: `target` does not take an option, an option does not fit its annotation, or a required option is
-            missing.
+        ScenarioError: `target` does not take an option, an option does not fit its annotation or cannot be written in a
+            file, or a required option is missing.
 
     Example:
         >>> with_defaults(MLP, {}, ["num_classes", "input_shape"], "model")
         {'hidden': [200, 200]}
     """
     check_options(target, options, known, where)
-    resolved = dict(options)
+    named, any_other = parameters(target, where)
+    resolved = {}
+    for key, value in options.items():
+        parameter = named.get(key, any_other)
+        assert parameter is not None  # as the options are checked
+        written = _written(value, parameter.default, parameter.annotation, f"{where}.{key}")
+        if written is not None:
+            resolved[key] = written
     for key, value in default_options(target, [*known, *options, "name"], where).items():
         try:
             plain = to_jsonable_python(value)
             if _holds_none(plain):
                 continue
             check_plain({key: plain})
-            check_options(target, {key: plain}, [*known, *resolved], where)
+            read = check_options(target, {key: plain}, [*known, *options], where)[key]
         except (PydanticSerializationError, ValueError, ScenarioError):
             continue
-        resolved[key] = plain
+        if _is_same(read, value, read is not plain):
+            resolved[key] = plain
     return resolved
+
+
+def _written(value: Any, default: Any, annotation: Any, where: str) -> Any:
+    """An option as a scenario file holds it; None if the file leaves it to its default.
+
+    Raises:
+        ScenarioError: It is None or holds it, for which nothing in a file can stand.
+    """
+    if value is None:
+        if default is None:
+            return None
+        if reads_none(annotation):
+            return NONE
+    elif not _holds_none(value):
+        return value
+    raise ScenarioError(
+        f"{where}: None cannot be written in a scenario file; choose another value, or annotate the option with its "
+        'type or None, such as `float | None`: then "none" stands for it'
+    )
 
 
 def _holds_none(plain: Any) -> bool:
     parts = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
     return plain is None or any(_holds_none(part) for part in parts)
+
+
+def _without_none(plain: Any) -> Any:
+    """A value whose tables, at any depth, leave out what is None."""
+    if isinstance(plain, dict):
+        return {key: _without_none(value) for key, value in plain.items() if value is not None}
+    return [_without_none(part) for part in plain] if isinstance(plain, list) else plain
+
+
+def _is_same(read: Any, default: Any, by_type: bool) -> bool:
+    """Whether a value that was read from a file is a default.
+
+    Args:
+        read: The value.
+        default: The default.
+        by_type: Whether it was read by the option's annotation, which then allows a list for a tuple.
+    """
+    if isinstance(default, list | tuple):
+        kinds_fit = type(read) is type(default) or (by_type and type(read) in (list, tuple))
+        return kinds_fit and len(read) == len(default) and all(map(_is_same, read, default, repeat(by_type)))
+    if type(default) is dict and type(read) is dict:
+        return [*read] == [*default] and all(_is_same(read[key], default[key], by_type) for key in read)
+    numbers = isinstance(default, int | float) and type(read) in (int, float) and not isinstance(default, bool | Enum)
+    return (numbers or type(read) is type(default)) and bool(read == default or (read != read and default != default))

@@ -11,7 +11,8 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from rayfl.errors import RayflError, ScenarioError
 from rayfl.wording import in_words, report_as_theirs
@@ -55,6 +56,9 @@ MEANT = {other: key for key, others in _OTHER_NAMES.items() for other in others.
 
 
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
+
+NONE = "none"
+"""What stands for None in a scenario file, which cannot hold it."""
 
 TOO_LARGE = "must be at most 3.4e38 in magnitude, the largest float32"
 
@@ -184,7 +188,7 @@ def call_with_options(
         ScenarioError: An option is unknown, missing or does not fit its annotation, or `target` raised an exception.
     """
     validated = check_options(target, options, provided, where)
-    named, _ = _parameters(target, where)
+    named, _ = parameters(target, where)
     arguments = {key: value for key, value in provided.items() if key in named} | validated
     try:
         return target(**arguments)
@@ -217,9 +221,10 @@ def check_options(
     from pydantic import ValidationError  # takes longer to load than the shell's completion should
     from pydantic_core import PydanticSerializationError
 
-    named, any_other = _parameters(target, where)
+    named, any_other = parameters(target, where)
     validated: dict[str, Any] = {}
     wrong: list[str] = []
+    options = {key: None if _is_none(named.get(key, any_other), value) else value for key, value in options.items()}
     for key, value in options.items():
         parameter = named.get(key, any_other)
         if parameter is None:
@@ -240,6 +245,26 @@ def check_options(
     if missing:
         raise ScenarioError(f"{where}: needs {', '.join(missing)}")
     return validated
+
+
+def _is_none(parameter: inspect.Parameter | None, value: Any) -> bool:
+    return value == NONE and isinstance(value, str) and parameter is not None and reads_none(parameter.annotation)
+
+
+def reads_none(annotation: Any) -> bool:
+    """Whether "none" in a scenario stands for None: a value may be None, and cannot be that text."""
+    types = kinds(annotation)
+    texts = [kind for kind in types if kind in (Any, object) or (isinstance(kind, type) and issubclass(kind, str))]
+    return type(None) in types and not texts and not any(NONE in get_args(kind) for kind in types)
+
+
+def kinds(annotation: Any) -> list[Any]:
+    """The types that a value may have, with unions and `Annotated` taken apart."""
+    if get_origin(annotation) is Annotated:
+        return kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [inner for member in get_args(annotation) for inner in kinds(member)]
+    return [annotation]
 
 
 def too_large(value: Any) -> bool:
@@ -280,14 +305,12 @@ def _name(target: Callable[..., Any]) -> str:
 
 def default_options(target: Callable[..., Any], known: Iterable[str], where: str) -> dict[str, Any]:
     """The defaults in the signature of `target`, except for the arguments in `known`, which rayfl provides."""
-    named, _ = _parameters(target, where)
+    named, _ = parameters(target, where)
     provided = set(known)
     return {name: p.default for name, p in named.items() if p.default is not p.empty and name not in provided}
 
 
-def _parameters(
-    target: Callable[..., Any], where: str
-) -> tuple[dict[str, inspect.Parameter], inspect.Parameter | None]:
+def parameters(target: Callable[..., Any], where: str) -> tuple[dict[str, inspect.Parameter], inspect.Parameter | None]:
     """The parameters that can be given by name, and the `**options` parameter if there is one."""
     parameters = _signature(target, where).parameters.values()
     named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}

@@ -6,8 +6,7 @@ import inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +20,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from rayfl.config.registry import TOO_LARGE, too_large
+from rayfl.config.registry import NONE, TOO_LARGE, kinds, reads_none, too_large
 
 
 class Section(BaseModel):
@@ -39,11 +38,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _none_by_name(cls, value: Any) -> Any:
-        if not isinstance(value, Mapping):
-            return value
-        named = {key for key, inner in value.items() if isinstance(inner, str) and inner == "none"}
-        undone = {key for key in named & cls.model_fields.keys() if _may_be_open(cls.model_fields[key])}
-        return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
+        return with_nones(cls, value)
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -124,19 +119,18 @@ def _has_boolean(value: Any, in_elements: bool) -> bool:
     return isinstance(value, bool)
 
 
+def with_nones(section: type[BaseModel], value: Any) -> Any:
+    """The keys of a table, with None for each "none" where no text is a valid value; anything else as it is."""
+    if not isinstance(value, Mapping):
+        return value
+    named = {key for key, inner in value.items() if isinstance(inner, str) and inner == NONE}
+    undone = {key for key in named & section.model_fields.keys() if _may_be_open(section.model_fields[key])}
+    return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
+
+
 def _may_be_open(field: FieldInfo) -> bool:
-    """Whether a field may be None and cannot hold arbitrary text."""
-    types = kinds(field.annotation)
-    return type(None) in types and not any(isinstance(kind, type) and issubclass(kind, str | Named) for kind in types)
-
-
-def kinds(annotation: Any) -> list[Any]:
-    """The types that a value may have, with unions and `Annotated` taken apart."""
-    if get_origin(annotation) is Annotated:
-        return kinds(get_args(annotation)[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [inner for member in get_args(annotation) for inner in kinds(member)]
-    return [annotation]
+    by_name = (kind for kind in kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Named))
+    return reads_none(field.annotation) and not any(by_name)
 
 
 def check_idle(section: BaseModel, idle: Mapping[str, bool], when: str) -> None:
@@ -159,15 +153,19 @@ def check_plain(options: Mapping[str, Any]) -> None:
     """Checks that a scenario file can hold the options.
 
     Raises:
-        ValueError: A value, at any depth, is not text, a number, a boolean, or a list or table of these.
+        ValueError: A value, at any depth, is not text, a number, a boolean, or a list or table of these; or a key is
+            not text.
     """
     for key, value in options.items():
+        if type(key) is not str:
+            raise ValueError(f"the key {key!r} must be text, not a {type(key).__name__}")
         _check_plain(key, value)
 
 
 def _check_plain(key: str, value: Any) -> None:
     if isinstance(value, Mapping):
-        check_plain({f"{key}.{inner}": part for inner, part in value.items()})
+        for inner, part in value.items():
+            check_plain({f"{key}.{inner}" if type(inner) is str else inner: part})
     elif isinstance(value, list | tuple):
         for part in value:
             _check_plain(key, part)

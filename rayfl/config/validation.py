@@ -16,8 +16,7 @@ from rayfl.config.data import Data
 from rayfl.config.execution import Evaluation, Numerics, Resources
 from rayfl.config.local import Local
 from rayfl.config.phase import ParallelPhase, config_of
-from rayfl.config.registry import MEANT, nearest
-from rayfl.config.section import kinds
+from rayfl.config.registry import MEANT, kinds, nearest
 from rayfl.wording import KeyPath, in_words
 
 

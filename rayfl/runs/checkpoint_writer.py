@@ -39,7 +39,7 @@ class CheckpointWriter:
             snapshot: A `RunSnapshot` as JSON.
             records: See `StoredCheckpoint`; copied, so the caller may change them afterwards.
         """
-        copied = json.dumps(records, allow_nan=False)
+        copied = json.dumps(records)
 
         def add() -> ResourceError | None:
             return self._checkpoints.add(StoredCheckpoint(RunSnapshot.from_json(snapshot), json.loads(copied)))

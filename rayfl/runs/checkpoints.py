@@ -78,9 +78,7 @@ class Checkpoints:
         Raises:
             ResourceError: The manifest cannot be written.
         """
-        body = json.dumps(
-            {"snapshot": json.loads(checkpoint.snapshot.to_json()), "records": checkpoint.records}, allow_nan=False
-        )
+        body = json.dumps({"snapshot": json.loads(checkpoint.snapshot.to_json()), "records": checkpoint.records})
         manifest = {"format": FORMAT, "digest": _digest(body), "body": body}
         path = self._folder / f"round-{checkpoint.round:09d}.json"
         try:

@@ -68,7 +68,7 @@ class Follower:
             state, named = _called(callback, "state"), number < len(self._run.scenario.callbacks)
             try:
                 check_plain(state)
-                plain = json.loads(json.dumps(state, allow_nan=False))
+                plain = json.loads(json.dumps(state))
                 states.append({"callback": _name(callback), "state": plain, "named": named})
             except ValueError as error:
                 raise RayflError(f"callback '{_name(callback)}': state: cannot be stored as JSON: {error}") from None

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
 from pydantic import BaseModel, PositiveInt
 
+from rayfl.callbacks.callback import Callback
+from rayfl.callbacks.selection import CALLBACKS
 from rayfl.cli.run import main
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.component import with_defaults
-from rayfl.config.section import Named, kinds
+from rayfl.config.registry import call_with_options, kinds
+from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.runs.resolution import PARTS, resolve
 
@@ -59,6 +65,67 @@ def test_everything_that_a_scenario_chooses_by_name_is_resolved() -> None:
 def test_options_left_to_their_defaults_are_written_out() -> None:
     found = with_defaults(network, {"width": 3, "share": 1}, ["num_classes"], "model")
     assert found == {"width": 3, "share": 1, "depths": [1, 2]}
+
+
+class Act(Enum):
+    RELU = "relu"
+    TANH = "tanh"
+
+
+def partly_hinted(  # type: ignore[no-untyped-def]
+    num_classes: int,
+    act=Act.TANH,
+    hinted: Act = Act.TANH,
+    either: Act | str = Act.TANH,
+    widths=(6, 7),
+    pairs=((1, 2),),
+    depths: Sequence[int] = (1, 2),
+    rate=1,
+    scale: float = 1,
+    bound: float = math.inf,
+) -> None: ...
+
+
+def test_a_default_is_written_only_where_reading_it_gives_the_same_value() -> None:
+    found = with_defaults(partly_hinted, {}, ["num_classes"], "model")
+    assert found == {"hinted": "tanh", "depths": [1, 2], "rate": 1, "scale": 1, "bound": math.inf}
+
+
+def opened(scale: float | None = 5.0, cut: int | None = None, free=5, mode: str | None = "none") -> None:  # type: ignore[no-untyped-def]
+    OPENED.append((scale, cut, free, mode))
+
+
+OPENED: list[Any] = []
+
+
+def test_none_is_written_as_the_text_that_stands_for_it() -> None:
+    assert with_defaults(opened, {"scale": None, "cut": None, "free": 5}, (), "it") == {
+        "scale": "none",
+        "free": 5,
+        "mode": "none",
+    }
+    call_with_options(opened, {"scale": "none", "mode": "none"}, {}, "it")
+    assert OPENED == [(None, None, 5, "none")]
+
+
+@pytest.mark.parametrize("wrong", [{"free": None}, {"free": [1, None]}, {"free": {"a": None}}, {"mode": None}])
+def test_none_that_no_file_can_hold_is_rejected(wrong: dict[str, Any]) -> None:
+    (key,) = wrong
+    with pytest.raises(ScenarioError, match=rf"^it\.{key}: None cannot be written in a scenario file"):
+        with_defaults(opened, wrong, (), "it")
+
+
+class Patient(Callback):
+    patience: int | None = 3
+    text: str | None = None
+
+
+def test_options_of_components_are_opened_by_none_too() -> None:
+    for given in (None, "none"):
+        tables = TABLES | {"callbacks": [{"name": f"{__name__}:Patient", "patience": given}]}
+        resolved = resolve(load_scenario(tables))
+        assert resolved.callbacks[0].options == {"patience": "none"}
+        assert CALLBACKS.build(load_scenario(tomllib.loads(resolved.to_toml())).callbacks[0]).patience is None
 
 
 def test_a_model_has_its_defaults_but_not_what_the_data_decides() -> None:

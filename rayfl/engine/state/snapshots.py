@@ -56,7 +56,7 @@ class RunSnapshot:
 
     def to_json(self) -> str:
         """Returns the snapshot as JSON."""
-        plain = _SCHEMA.dump_python(replace(self, privacy=BudgetSnapshot()), mode="json")
+        plain = _SCHEMA.dump_python(replace(self, privacy=BudgetSnapshot()))  # mode "json" writes infinity as null
         privacy = {"spent": plain_spending(self.privacy.spent), "left_out": list(self.privacy.left_out)}
         return json.dumps(plain | {"privacy": privacy})
 

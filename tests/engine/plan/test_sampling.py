@@ -188,6 +188,9 @@ class Wrong(CohortSampler):
         if self.what == "state":
             context.state["stream"] = context.stream
             return [0]
+        if self.what == "keys":
+            context.state["times"] = {3: 1}
+            return [3]
         if self.what == "sizes":
             context.sizes[0] = 1
         return {
@@ -213,6 +216,7 @@ class Wrong(CohortSampler):
         ("number", "draw() for round 1 must return a list of client numbers, not a int"),
         ("raises", "draw() for round 1 raised KeyError: 'no such client'"),
         ("sizes", "draw() for round 1 raised ValueError: assignment destination is read-only"),
+        ("keys", "its state after round 1 is not plain data: the key 3 must be text, not a int"),
         ("state", "its state after round 1 is not plain data: option 'stream' must be text, a number,"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -20,6 +21,7 @@ import torch
 from rich.console import Console
 
 import rayfl
+from rayfl.algorithms import CohortSampler, SamplingContext
 from rayfl.callbacks.callback import Callback, RunSoFar
 from rayfl.errors import CheckpointError, ResourceError, ScenarioError
 from rayfl.interruption import Terminated, TimeOver
@@ -51,6 +53,31 @@ def stopped(once_stopped: Path, written_at_once: None, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+class Bounded(TanhNet):
+    """A network whose option is infinite."""
+
+    def __init__(self, num_classes: int, bound: float = math.inf) -> None:
+        super().__init__(num_classes)
+        self.bound = bound
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        outputs: torch.Tensor = super().forward(x)
+        return outputs.clamp(max=self.bound)
+
+
+class LongestAgo(CohortSampler):
+    """Draws those that were drawn longest ago; for all others that is for ever."""
+
+    clients: int = 3
+
+    def draw(self, context: SamplingContext) -> list[int]:
+        last = context.state.setdefault("last", [-math.inf] * len(context.sizes))
+        drawn = sorted(range(len(last)), key=lambda client: (last[client], -client))[: self.clients]
+        for client in drawn:
+            last[client] = float(context.round)
+        return drawn
+
+
 def checkpoints(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("*.json"))
 
@@ -67,6 +94,16 @@ def test_a_run_that_fails_again_and_again_goes_on_from_its_last_checkpoint(
             run(tmp_path, EndsAfter(name="ends", round=round), resume=round > 1)
         assert [path.stem for path in checkpoints(tmp_path)][-1:] == [f"round-{round - 2:09}"] * (round > 2)
     assert_same(run(tmp_path, resume=True), undisturbed)
+
+
+def test_infinity_in_options_and_in_the_state_of_a_sampler_outlives_a_stop(tmp_path: Path) -> None:
+    phase = PLAIN | {"rounds": 5, "cohort": {"sampler": f"{__name__}:LongestAgo"}}
+    scene: dict[str, Any] = {"model": f"{__name__}:Bounded", "phases": [phase]}
+    undisturbed = run(tmp_path / "undisturbed", **scene)
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path / "stopped", EndsAfter(name="ends", round=4), **scene)
+    assert checkpoints(tmp_path / "stopped")
+    assert_same(run(tmp_path / "stopped", resume=True, **scene), undisturbed)
 
 
 def test_how_to_go_on_is_said_where_a_run_ends_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
