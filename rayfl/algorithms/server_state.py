@@ -129,16 +129,18 @@ class ServerState:
         return initial if isinstance(initial, np.ndarray) else np.full(self.num_params, initial)
 
     def keep(self, name: str, value: np.ndarray) -> None:
-        """Keeps an array of any shape and dtype under a declared name; it is read-only from then on.
+        """Keeps an array of real numbers or booleans, of any shape, under a declared name; from then on read-only.
 
         Raises:
-            RayflError: The name is not declared.
+            RayflError: The name is not declared, or the array is of something else.
         """
         if name not in self.declared:
             raise RayflError(
                 f"server state '{name}' is not declared; return it, with its scope, from the algorithm's "
                 f"server_state() (declared: {', '.join(sorted(self.declared)) or 'none'})"
             )
+        if value.dtype.kind not in "biuf":
+            raise RayflError(f"server state '{name}': {value.dtype} is no dtype of real numbers; keep it as another")
         array = value if value.base is None and value is not self.model else value.copy()
         array.setflags(write=False)
         self.state[name] = array

@@ -99,7 +99,10 @@ def import_object(path: str) -> Any:
         return getattr(module, attribute)
     except AttributeError:
         public = [name for name in vars(module) if not name.startswith("_")]
-        raise ScenarioError(f"module '{module_name}' has no '{attribute}'; {nearest(attribute, public)}") from None
+        known = nearest(attribute, public)
+        if module_name == "__main__":
+            known += "; a run goes on in the program that began it: rayfl.run(resume=...)"
+        raise ScenarioError(f"module '{module_name}' has no '{attribute}'; {known}") from None
 
 
 class Registry:

@@ -24,8 +24,8 @@ class NarrowConv2d(nn.Conv2d):
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Maps [n, C, H, W] to [n, filters, H', W'], channels last."""
-        if x.requires_grad or x.shape[3] % 2 or x.device.type != "cpu":
+        """Maps [n, C, H, W] to [n, filters, H', W'], channels last; a single image as PyTorch does."""
+        if x.ndim != 4 or x.requires_grad or x.shape[3] % 2 or x.device.type != "cpu":
             return super().forward(x)
         assert self.bias is not None
         filters = self.weight.permute(0, 2, 3, 1)

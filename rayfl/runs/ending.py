@@ -5,10 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
 from rayfl.callbacks.callback import Ending
+from rayfl.config.user_modules import import_paths
 from rayfl.console import print_warning
 from rayfl.engine.backend import BackendSession
 from rayfl.engine.plan.headline import Headline
@@ -39,7 +41,7 @@ def end_early(
     console: Console,
     privacy: PrivacyRecords | None = None,
     reopened_after: int = 0,
-    resumable: bool = False,
+    resuming: str = "",
 ) -> None:
     """Saves the model and records of a failed or interrupted run. Further errors are printed rather than raised.
 
@@ -52,7 +54,7 @@ def end_early(
         console: Prints warnings.
         privacy: The run's privacy records.
         reopened_after: For a reopened run that failed to continue, the last round before; otherwise 0.
-        resumable: Whether the run has a checkpoint to resume from.
+        resuming: How to resume the run; empty if it has no checkpoint to resume from.
     """
     saved, missing, outcome = None, None, "no round was committed, so there is no model"
     if reopened_after:
@@ -80,8 +82,20 @@ def end_early(
         status.ended_early(error, saved, missing)
     except Exception as failure:
         print_warning(console, f"status.json could not be written: {one_line(failure)}")
-    resumed = f"; continue with `rayfl resume {shlex.quote(records.where)}`" if resumable else ""
+    resumed = f"; continue with {resuming}" if resuming else ""
     print_warning(console, f"the run ended early; {outcome}; records: {records.where}{resumed}")
+
+
+def how_to_resume(where: str, scenario: Mapping[str, Any]) -> str:
+    """How to continue a run: by a command, unless its own code is in the program that began it.
+
+    Args:
+        where: The run's folder or URI.
+        scenario: Its scenario, as plain tables.
+    """
+    if any(path.startswith("__main__:") for path in import_paths(scenario)):
+        return f"`rayfl.run(resume={where!r})` in this program"
+    return f"`rayfl resume {shlex.quote(where)}`"
 
 
 def draw(folder: Path, console: Console) -> None:

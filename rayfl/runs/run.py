@@ -38,7 +38,7 @@ from rayfl.runs.changes import plain_scenario
 from rayfl.runs.checkpoint_writer import RunStorage
 from rayfl.runs.checkpoints import Checkpoints
 from rayfl.runs.committed_rounds import CommittedModels, LatestRounds
-from rayfl.runs.ending import end_callbacks, end_early, last_scores
+from rayfl.runs.ending import end_callbacks, end_early, how_to_resume, last_scores
 from rayfl.runs.environment import describe_environment
 from rayfl.runs.folder import CHECKPOINTS, model_of_phase
 from rayfl.runs.follower import Follower
@@ -171,9 +171,11 @@ class Run:
                 raise
             cause = self._interrupts.cause_of(error)
             self._charge_lost()
+            go_on = how_to_resume(self._records.where, self._scenario)
             end_early(
                 cause, self._session, self._models, self._records, self.status, self._console, self._privacy,
-                0 if self._goes_on else self._seen.done, self._checkpoints is not None and self._checkpoints.any(),
+                0 if self._goes_on else self._seen.done,
+                go_on if self._checkpoints is not None and self._checkpoints.any() else "",
             )  # fmt: skip
             end_callbacks(self._follower, "interrupted" if is_interrupt(error) else "failed", self._console)
         self._charge_lost(write=True)  # a scheduler elsewhere may have continued until now

@@ -253,6 +253,34 @@ def test_a_metric_that_keeps_something_of_a_batch_outside_its_state_is_refused_b
     )
 
 
+def hit_or_miss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(1) == targets).float()
+
+
+def third_dimension(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs.argmax(2) == targets).float().mean()
+
+
+def of_all_classes(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    if len({*targets.tolist()}) < 10:
+        raise ValueError("a class is missing")
+    return float(sorted(outputs[:, 0].tolist())[20])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("hit_or_miss", r"it returned a Tensor of shape \[\d+\], not a single number"),
+        ("third_dimension", "IndexError: Dimension out of range"),
+    ],
+)
+def test_a_metric_without_a_number_or_with_a_mistake_is_refused_before_the_run(name: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=rf"^evaluation.metrics: metric '{name}'.*{message}"):
+        prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", f"{HERE}:{name}"]})
+    job = prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", f"{HERE}:of_all_classes"]})
+    assert job.headline.metric == "accuracy"
+
+
 def test_a_metric_may_keep_what_no_batch_changes() -> None:
     job = prepared(phases=[FEDERATED], evaluation={"metrics": ["accuracy", f"{HERE}:Prepared"]})
     assert job.headline.metric == "accuracy"

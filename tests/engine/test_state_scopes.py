@@ -14,8 +14,9 @@ from rayfl.algorithms.local_training import LocalTrainingAlgorithm
 from rayfl.algorithms.server_state import RoundContext, ServerState
 from rayfl.errors import ClientError, RayflError, ScenarioError
 from rayfl.local.context import ClientContext
+from rayfl.local.requests import ClientUpdate
 from rayfl.local.state import Declaration
-from tests.engine.scenes import prepared, run_on_hosts
+from tests.engine.scenes import kept_by_clients, prepared, run_on_hosts, snapshot_after
 
 SCOPES: Declaration = {"in_round": "round", "in_phase": "phase", "in_run": "run"}
 COUNTED: list[tuple[int, int, str, dict[str, int]]] = []
@@ -131,6 +132,56 @@ def test_undeclared_state_is_rejected_by_name() -> None:
         r"server_state\(\) \(declared: none\)",
     ):
         run_on_hosts(prepared(phases=[phase("p", f"{__name__}:UndeclaredOnTheServer")], **PEOPLE), 1)
+
+
+class Keeping(LocalTrainingAlgorithm):
+    """Keeps something of other dtypes."""
+
+    def round(self, server: ServerState, context: RoundContext) -> Round:
+        answers = yield Exchange(self.client_update, server.model)
+        delta = answers.mean("delta")[: server.num_params]
+        if context.round == 2:
+            server.keep("kept", np.fft.rfft(delta))
+        server.apply_update(delta)
+
+    def client_update(self, client: ClientContext, model: torch.Tensor) -> ClientUpdate[Answer]:
+        trained = yield from self.train(client, model)
+        client.state["kept"] = self.kept(trained - model)
+        return Answer(client.num_samples, delta=trained - model)
+
+    def kept(self, delta: torch.Tensor) -> torch.Tensor:
+        return delta.bfloat16()
+
+    def server_state(self) -> Declaration:
+        return {"kept": "phase"}
+
+    def client_state(self) -> Declaration:
+        return {"kept": "phase"}
+
+
+class KeepsSpectra(Keeping):
+    def kept(self, delta: torch.Tensor) -> torch.Tensor:
+        return torch.complex(delta, -delta)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        ("Keeping", "client state 'kept': torch.bfloat16 is no dtype of numpy"),
+        ("KeepsSpectra", "server state 'kept': complex128 is no dtype of real numbers"),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_rejected_where_it_is_kept(algorithm: str, message: str) -> None:
+    with pytest.raises(RayflError, match=message):
+        run_on_hosts(prepared(phases=[phase("p", f"{__name__}:{algorithm}", rounds=2)], **PEOPLE), 1)
+
+
+def test_complex_state_of_clients_is_stored_and_read() -> None:
+    made = prepared(phases=[phase("p", f"{__name__}:KeepsSpectra", rounds=1)], **PEOPLE)
+    snapshot, store = snapshot_after(made, 1, 2)
+    kept = kept_by_clients(snapshot, store)
+    assert kept
+    assert all(np.array_equal(state["phase/kept"].imag, -state["phase/kept"].real) for state in kept.values())
 
 
 class ClaimsResiduals(Counting):

@@ -34,6 +34,15 @@ def images(shape: Sequence[int]) -> torch.Tensor:
     return torch.randn(5, *shape, dtype=torch.float64).to(memory_format=torch.channels_last)
 
 
+def test_a_narrow_convolution_takes_a_single_image_and_vmap_as_a_plain_one() -> None:
+    fast, plain = both(3, 6, 5)
+    x = images((3, 32, 32))
+    with torch.no_grad():
+        expected = plain(x)
+        torch.testing.assert_close(fast(x[0]), expected[0], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(torch.vmap(fast)(x), expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize(("shape", "filters", "kernel"), NARROW)
 @pytest.mark.parametrize("width_is_odd", [False, True])
 @pytest.mark.parametrize("input_learns", [False, True])

@@ -17,7 +17,7 @@ from rayfl.errors import RayflError, ScenarioError
 from rayfl.models.attributes import changed
 from rayfl.tasks.metrics.construction import build_metrics
 from rayfl.tasks.metrics.features import BankMetric
-from rayfl.tasks.metrics.metric import Metric
+from rayfl.tasks.metrics.metric import Metric, State
 from rayfl.wording import report_as_theirs
 
 
@@ -31,9 +31,9 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
         seed: The data's seed.
 
     Raises:
-        ScenarioError: A metric does not fit the task, keeps something outside its state, or needs features that the
-            network does not declare or a bank that does not exist; the losses by different reductions disagree; or the
-            metric or the task raised.
+        ScenarioError: A metric does not fit the task, has another value than a number, keeps something outside its
+            state, or needs features that the network does not declare or a bank that does not exist; the losses by
+            different reductions disagree; or the metric or the task raised.
     """
     task, source, part = workload.task, BatchSource(workload.store, torch.device("cpu")), Slice(0, 2)
     metrics = build_metrics(workload.evaluation.metrics, task, workload.num_outputs, where)
@@ -46,11 +46,13 @@ def check_metrics(workload: Workload, network: nn.Module, where: str, seed: int)
     network.eval()
     try:
         (batch,) = evaluation_batches(source, network, task, part, 2, seed)
-        Scorer(task, metrics).score([batch], part)
+        states = Scorer(task, metrics).score([batch], part).states
         with torch.no_grad():
             outputs = task.evaluated(batch)
             for label, metric in metrics.items():
                 _check_state(label, metric, batch.features if metric.reads_features else outputs, batch.y)
+                if not isinstance(metric, BankMetric):
+                    _check_value(label, metric, [states[label]] * min(-(-len(workload.store.test) // 2), 500))
             classes = workload.store.num_classes
             wrong = wrong_reduction(task, outputs, batch.y, classes) if task.has_loss else ""
     except RayflError as error:
@@ -72,6 +74,18 @@ def _check_state(label: str, metric: Metric, shown: torch.Tensor, y: torch.Tenso
             f"metric '{label}' keeps a batch's '{name}' outside its state, which alone is merged; declare it with "
             "add_state (torchmetrics), or return it from state (rayfl.tasks.Metric)"
         )
+
+
+def _check_value(label: str, metric: Metric, states: Sequence[State]) -> None:
+    """Computes a metric of the trial's samples, repeated so that they are not too few; other errors may be of these."""
+    try:
+        metric.value(metric.merged(states))
+    except RayflError as error:
+        raise ScenarioError(f"metric '{label}': {error}") from None
+    except (TypeError, AttributeError, NameError, IndexError) as error:
+        raise ScenarioError(report_as_theirs(error, f"metric '{label}'")) from None
+    except Exception:
+        pass
 
 
 def check_bank_is_read(workloads: Sequence[Workload]) -> None:

@@ -269,6 +269,6 @@ def _decoded(content: np.ndarray) -> list[_Kind]:
         for kind in json.loads(content.tobytes())
     ]
     for name, dtype, shape in (array for kind in kinds for array in kind):
-        if dtype.kind not in "biuf" or min(shape, default=0) < 0:
+        if dtype.kind not in "biufc" or min(shape, default=0) < 0:
             raise ValueError(f"'{name}' is no array of numbers")
     return [tuple((name, dtype.str, shape) for name, dtype, shape in kind) for kind in kinds]

@@ -106,6 +106,19 @@ def test_infinity_in_options_and_in_the_state_of_a_sampler_outlives_a_stop(tmp_p
     assert_same(run(tmp_path / "stopped", resume=True, **scene), undisturbed)
 
 
+def test_a_run_with_code_of_the_program_goes_on_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "Mine", Bounded, raising=False)
+    with pytest.raises(rayfl.RayflError, match="left on purpose"):
+        run(tmp_path, EndsAfter(name="ends", round=3), model="__main__:Mine", **SHORT)
+    assert f"continue with `rayfl.run(resume='{tmp_path}')` in this program" in capsys.readouterr().out
+    monkeypatch.delattr(main, "Mine")
+    with pytest.raises(ScenarioError, match=r"has no .Mine.; .*; a run goes on in the program that began it"):
+        resumed(tmp_path)
+
+
 def test_how_to_go_on_is_said_where_a_run_ends_early(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(rayfl.RayflError, match="left on purpose"):
         run(tmp_path, EndsAfter(name="ends", round=3), **SHORT)
