@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import platform
+import struct
 import sys
 import sysconfig
 import threading
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, lru_cache
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,8 +92,22 @@ def _as_imported(name: str, digest: str) -> str:
         return digest
     spec = getattr(module, "__spec__", None) or module
     if name not in _IMPORTED or _IMPORTED[name][0] is not spec:
-        _IMPORTED[name] = spec, digest
+        _IMPORTED[name] = spec, uuid.uuid4().hex if _is_of_other_source(spec) else digest
     return _IMPORTED[name][1]
+
+
+def _is_of_other_source(spec: Any) -> bool:
+    """Whether Python's compiled file, which an import brings up to date, is of another source than the file now has."""
+    if type(getattr(spec, "loader", None)) is not SourceFileLoader or sys.dont_write_bytecode or not spec.cached:
+        return False
+    try:
+        with Path(spec.cached).open("rb") as compiled:
+            flags, seconds, size = struct.unpack("<4x3I", compiled.read(16))
+        source = Path(spec.origin).stat()
+    except (OSError, struct.error):
+        return False
+    differs = (seconds, size) != (int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
+    return flags == 0 and differs and os.access(Path(spec.cached).parent, os.W_OK)
 
 
 def edited_since(code: Iterable[str]) -> list[str]:

@@ -96,3 +96,21 @@ def test_a_module_that_was_edited_is_recorded_as_it_was_imported_until_it_is_rel
     digest, other_loss, said = recorded(3)
     assert (digest, "was edited" in said) == (after, False)
     assert other_loss != loss
+
+
+def test_an_edit_between_the_import_of_a_module_and_the_first_run_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    sources = [SOURCE.format(scale=scale) for scale in (1, 100)]
+    for number, source in enumerate(sources):
+        name = f"edited_before_{number}"
+        file = tmp_path / f"{name}.py"
+        file.write_text(sources[0])
+        importlib.import_module(name)
+        file.write_text(source)
+        phase = {"name": "p", "rounds": 1, "cohort": 1}
+        plan = prepared(data={"name": f"{name}:made", "clients": 1}, model="mlp", phases=[phase])
+        assert plan.edited == ([name] if number else [])
+        assert (plan.code[name] == hashlib.sha256(source.encode()).hexdigest()) == (not number)

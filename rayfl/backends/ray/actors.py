@@ -23,7 +23,7 @@ from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.plan.run_plan import RunPlan
-from rayfl.errors import RayflError, ResourceError
+from rayfl.errors import RayflError, ResourceError, ScenarioError
 
 ANY = 2**31
 """More hosts than any cluster has room for."""
@@ -163,6 +163,7 @@ class KeptActors:
             The actors, and whether an earlier run used them.
 
         Raises:
+            ScenarioError: The actors would import another code than this program has.
             ResourceError: See `reserved`.
         """
         serve, most = _served(run.scenario), most_hosts(run.phases, run.scenario.numerics.clients_at_once)
@@ -170,12 +171,14 @@ class KeptActors:
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
         enough = as_many_as_fit or self._are_as_many(most)
         if self._actors is not None and self._serve == serve and enough and not changed:
+            _check_edits(run, self._imported)
             self._ask_for_more(run, most)
             served, self._has_served = self._has_served, True
             self._imported |= code
             self._actors.open(run)
             return self._actors, served
         self.discard()
+        _check_edits(run, ())
         try:
             resources = run.scenario.resources
             if as_many_as_fit and resources.hosts != "auto":
@@ -225,6 +228,15 @@ class KeptActors:
         """Ends the actors and releases their reserved resources."""
         self._actors = None
         self._stack.close()
+
+
+def _check_edits(run: RunPlan, imported: Collection[str]) -> None:
+    """Checks that no module that the actors have yet to import was edited since this program imported it."""
+    if edited := [module for module in run.edited if module not in imported and module != "__main__"]:
+        raise ScenarioError(
+            f"{', '.join(edited)}: was edited after this program had imported it, so that worker processes would run "
+            "other code; restart the program, or importlib.reload it"
+        )
 
 
 def _name(host: int) -> str:

@@ -67,6 +67,7 @@ class RunPlan:
         accounting: How client-level DP (`phases.N.dp`) is accounted for; None if no phase has it.
         devices: The clients' simulated devices; None without [participation].
         code: Digests of user code that the scenario names, by module.
+        edited: Those of these modules whose files have changed since this program imported them.
         models: The initial models, where the workloads are left out.
         trained: How much of its network each phase trains, by name.
 
@@ -83,6 +84,7 @@ class RunPlan:
     accounting: ClientAccounting | None = None
     devices: DeviceProfiles | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    edited: Sequence[str] = ()
     models: Sequence[InitialModel] = ()
     trained: Mapping[str, TrainedPart] = field(default_factory=dict)
 

@@ -12,7 +12,7 @@ import ray
 from rich.console import Console
 
 import rayfl
-from rayfl.backends.ray.actors import Actors
+from rayfl.backends.ray.actors import Actors, _check_edits
 from rayfl.errors import ScenarioError
 from tests.callbacks.scene import PLAIN, model_of, same, tables
 
@@ -53,3 +53,10 @@ def test_trials_of_one_process_share_workers_with_no_other() -> None:
     from rayfl.backends.ray.kept_cluster import cluster_of_trials
 
     assert "ray.tune" not in sys.modules or cluster_of_trials() is None
+
+
+def test_workers_that_would_import_an_edited_module_are_not_started() -> None:
+    run: Any = SimpleNamespace(edited=["mine", "__main__"])
+    with pytest.raises(ScenarioError, match=r"^mine: was edited after this program had imported it, so that worker"):
+        _check_edits(run, ())
+    _check_edits(run, {"mine": "digest of what they have imported"})
