@@ -389,3 +389,10 @@ def test_metrics_without_meaning_for_a_task_are_rejected_in_one_line(name: str, 
     with pytest.raises(ScenarioError, match=f"metric '{name}' with task '{task.name}': .*{complaint}") as caught:
         build_metrics([chosen(name)], task, CLASSES)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["auroc", "average_precision"])
+def test_confident_networks_are_ranked_where_float32_would_have_ties(name: str) -> None:
+    logits = torch.linspace(18, 30, 12).unsqueeze(1).repeat(1, CLASSES)
+    labels = (logits > 25).long()
+    assert value_of(name, Multilabel(), logits, labels, [5]) == pytest.approx(1.0, abs=1e-6)
