@@ -67,6 +67,7 @@ PUBLISHED = {
     "fedbug_table_4_tiny_imagenet": 3 * 8 - 4,
     "fedbug_table_5": 2 * 6,
     "fps_table_6_cifar": 9 + 6,
+    "fps_table_6_resnet8": 4,
     "fps_table_6_tiny_imagenet": 6,
     "fps_table_7_cifar10": 6,
     "fps_table_7_tiny_imagenet": 6,
