@@ -140,7 +140,7 @@ class ServerState:
                 f"server_state() (declared: {', '.join(sorted(self.declared)) or 'none'})"
             )
         if value.dtype.kind not in "biuf":
-            raise RayflError(f"server state '{name}': {value.dtype} is no dtype of real numbers; keep it as another")
+            raise RayflError(f"server state '{name}': {value.dtype} is no dtype of real numbers; keep it as float64")
         array = value if value.base is None and value is not self.model else value.copy()
         array.setflags(write=False)
         self.state[name] = array

@@ -24,7 +24,7 @@ from rayfl.config.registry import (
     reads_none,
     too_large,
 )
-from rayfl.config.section import Named, check_plain, with_nones
+from rayfl.config.section import Named, check_plain, may_be_open, with_nones
 from rayfl.config.validation import explain
 from rayfl.errors import ScenarioError
 from rayfl.wording import in_words, report_as_theirs
@@ -124,14 +124,12 @@ class Choice:
             ScenarioError: As `target`; or an option is unknown, missing or out of range.
         """
         if self.base is not None and issubclass(self.base, Options):
-            made = self.build(chosen, where)
-            options = {}
-            for key, value in made.model_dump(mode="json", exclude={"name"}).items():
-                field = type(made).model_fields[key]
-                default = field.get_default(call_default_factory=True)
-                kept = _written(value and _without_none(value), default, field.annotation, f"{where}.{key}")
-                if kept is not None:
-                    options[key] = kept
+            made, options = self.build(chosen, where), {}
+            plain = made.model_dump(mode="json", exclude={"name"})
+            for key, field in type(made).model_fields.items():
+                value = _without_none(plain.get(key))
+                if value is not None or (key in plain and (field.default_factory or field.default is not None)):
+                    options[key] = _written(value, may_be_open(field), f"{where}.{key}")
         else:
             target = self.target(chosen.name, where)
             own, given = self._own(target, chosen, where), self.given_to(target, chosen, where)
@@ -256,9 +254,8 @@ def with_defaults(
     for key, value in options.items():
         parameter = named.get(key, any_other)
         assert parameter is not None  # as the options are checked
-        written = _written(value, parameter.default, parameter.annotation, f"{where}.{key}")
-        if written is not None:
-            resolved[key] = written
+        if value is not None or parameter.default is not None:
+            resolved[key] = _written(value, reads_none(parameter.annotation), f"{where}.{key}")
     for key, value in default_options(target, [*known, *options, "name"], where).items():
         try:
             plain = to_jsonable_python(value)
@@ -273,18 +270,15 @@ def with_defaults(
     return resolved
 
 
-def _written(value: Any, default: Any, annotation: Any, where: str) -> Any:
-    """An option as a scenario file holds it; None if the file leaves it to its default.
+def _written(value: Any, none_is_read: bool, where: str) -> Any:
+    """An option that is not at a default of None, as a scenario file holds it.
 
     Raises:
         ScenarioError: It is None or holds it, for which nothing in a file can stand.
     """
-    if value is None:
-        if default is None:
-            return None
-        if reads_none(annotation):
-            return NONE
-    elif not _holds_none(value):
+    if value is None and none_is_read:
+        return NONE
+    if not _holds_none(value):
         return value
     raise ScenarioError(
         f"{where}: None cannot be written in a scenario file; choose another value, or annotate the option with its "

@@ -9,8 +9,9 @@ import math
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
 from functools import lru_cache, partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -101,7 +102,7 @@ def import_object(path: str) -> Any:
         public = [name for name in vars(module) if not name.startswith("_")]
         known = nearest(attribute, public)
         if module_name == "__main__":
-            known += "; a run goes on in the program that began it: rayfl.run(resume=...)"
+            known += " (a run can be continued only in the program that began it, by rayfl.run(resume=...))"
         raise ScenarioError(f"module '{module_name}' has no '{attribute}'; {known}") from None
 
 
@@ -257,8 +258,15 @@ def _is_none(parameter: inspect.Parameter | None, value: Any) -> bool:
 def reads_none(annotation: Any) -> bool:
     """Whether "none" in a scenario stands for None: a value may be None, and cannot be that text."""
     types = kinds(annotation)
-    texts = [kind for kind in types if kind in (Any, object) or (isinstance(kind, type) and issubclass(kind, str))]
-    return type(None) in types and not texts and not any(NONE in get_args(kind) for kind in types)
+    return type(None) in types and not any(map(_may_be_text, types))
+
+
+def _may_be_text(kind: Any) -> bool:
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return any(member.value == NONE for member in kind)
+    if kind in (Any, object) or NONE in get_args(kind):
+        return True
+    return isinstance(kind, type) and issubclass(kind, str | PurePath)
 
 
 def kinds(annotation: Any) -> list[Any]:

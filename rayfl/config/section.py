@@ -124,11 +124,12 @@ def with_nones(section: type[BaseModel], value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     named = {key for key, inner in value.items() if isinstance(inner, str) and inner == NONE}
-    undone = {key for key in named & section.model_fields.keys() if _may_be_open(section.model_fields[key])}
+    undone = {key for key in named & section.model_fields.keys() if may_be_open(section.model_fields[key])}
     return {key: None if key in undone else inner for key, inner in value.items()} if undone else value
 
 
-def _may_be_open(field: FieldInfo) -> bool:
+def may_be_open(field: FieldInfo) -> bool:
+    """Whether "none" stands for None in a field."""
     by_name = (kind for kind in kinds(field.annotation) if isinstance(kind, type) and issubclass(kind, Named))
     return reads_none(field.annotation) and not any(by_name)
 

@@ -55,7 +55,7 @@ class ClientState(MutableMapping[str, torch.Tensor]):
     def __setitem__(self, name: str, tensor: torch.Tensor) -> None:
         self._check_declared(name)
         if str(tensor.dtype).removeprefix("torch.") not in np.sctypeDict:
-            raise RayflError(f"client state '{name}': {tensor.dtype} is no dtype of numpy; keep it as another")
+            raise RayflError(f"client state '{name}': {tensor.dtype} is no dtype of numpy; keep it as float32")
         self._tensors[name] = tensor
 
     def keep_buffer(self, name: str, buffer: str, tensor: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
+from rayfl.runs.environment import edited_since
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -46,7 +47,7 @@ def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
         lines.append(f"devices  simulated: {summary}")
     if run_plan.accounting:
         lines += [f"privacy  {line}" for line in planned_cost(run_plan)]
-    if edited := run_plan.edited:
+    if edited := edited_since(run_plan.code):
         remedy = "restart the program, or importlib.reload it, to use the file as it is now"
         lines.append(f"note     {', '.join(edited)} was edited after this program had imported it; {remedy}")
     if note := empty_classes(store):

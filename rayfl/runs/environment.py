@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
+import marshal
 import os
 import platform
 import struct
@@ -101,13 +102,16 @@ def _is_of_other_source(spec: Any) -> bool:
     if type(getattr(spec, "loader", None)) is not SourceFileLoader or sys.dont_write_bytecode or not spec.cached:
         return False
     try:
-        with Path(spec.cached).open("rb") as compiled:
-            flags, seconds, size = struct.unpack("<4x3I", compiled.read(16))
-        source = Path(spec.origin).stat()
-    except (OSError, struct.error):
+        compiled, source = Path(spec.cached).read_bytes(), Path(spec.origin)
+        flags, seconds, size = struct.unpack("<4x3I", compiled[:16])
+        if flags or (seconds, size) == (int(source.stat().st_mtime) & 0xFFFFFFFF, source.stat().st_size & 0xFFFFFFFF):
+            return False
+        with _PARSING:
+            now = spec.loader.source_to_code(source.read_bytes(), spec.origin)
+        before = marshal.loads(compiled[16:])  # noqa: S302 - as Python itself does
+        return bool(before != now) and os.access(Path(spec.cached).parent, os.W_OK)
+    except (OSError, ValueError, EOFError, TypeError, SyntaxError, struct.error):
         return False
-    differs = (seconds, size) != (int(source.st_mtime) & 0xFFFFFFFF, source.st_size & 0xFFFFFFFF)
-    return flags == 0 and differs and os.access(Path(spec.cached).parent, os.W_OK)
 
 
 def edited_since(code: Iterable[str]) -> list[str]:

@@ -214,7 +214,7 @@ def _planned(
         accounting=accounting,
         devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
         code=code,
-        edited=edited_since(code),
+        edited=edited_since(code_digests(with_starts(scenario.model_copy(update={"callbacks": ()})))),
         trained={
             plan.phase.name: MessageSizes.part_trained(plan, model, workload.initial.frozen)
             for plan, model, workload in parts

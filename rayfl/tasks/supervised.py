@@ -80,7 +80,7 @@ class Classification(Task):
         return _on_device(self.class_weights, targets.device)[targets].sum()
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.softmax(dim=1)
+        return outputs.double().softmax(dim=1)  # in float32, ones and ties above logits of 17
 
 
 @lru_cache(maxsize=8)
@@ -140,7 +140,7 @@ class Multilabel(Task):
         return losses.sum() if reduction == "sum" else losses
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.sigmoid()
+        return outputs.double().sigmoid()  # as above
 
 
 def _are_binary(labels: np.ndarray) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import sys
 from importlib.metadata import packages_distributions
 from io import StringIO
@@ -110,6 +111,7 @@ def test_an_edit_between_the_import_of_a_module_and_the_first_run_is_seen(
         file.write_text(sources[0])
         importlib.import_module(name)
         file.write_text(source)
+        os.utime(file, (1, 1))  # also a file that was only touched
         phase = {"name": "p", "rounds": 1, "cohort": 1}
         plan = prepared(data={"name": f"{name}:made", "clients": 1}, model="mlp", phases=[phase])
         assert plan.edited == ([name] if number else [])

@@ -7,17 +7,17 @@ import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, Field, PositiveInt
 
 from rayfl.callbacks.callback import Callback
 from rayfl.callbacks.selection import CALLBACKS
 from rayfl.cli.run import main
 from rayfl.config import Scenario, load_scenario
 from rayfl.config.component import with_defaults
-from rayfl.config.registry import call_with_options, kinds
+from rayfl.config.registry import call_with_options, kinds, reads_none
 from rayfl.config.section import Named
 from rayfl.errors import ScenarioError
 from rayfl.runs.resolution import PARTS, resolve
@@ -115,16 +115,41 @@ def test_none_that_no_file_can_hold_is_rejected(wrong: dict[str, Any]) -> None:
         with_defaults(opened, wrong, (), "it")
 
 
+class Mode(Enum):
+    NONE = "none"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "stands_for_it"),
+    [
+        (float | None, True),
+        (Annotated[int, Field(ge=1)] | None, True),
+        (Act | None, True),
+        (Literal["some"] | None, True),
+        (float, False),
+        (str | None, False),
+        (Path | None, False),
+        (Mode | None, False),
+        (Literal["none"] | None, False),
+        (Any | None, False),
+        ("float | None", False),
+    ],
+)
+def test_the_text_none_stands_for_none_where_it_is_no_value(annotation: Any, stands_for_it: bool) -> None:
+    assert reads_none(annotation) == stands_for_it
+
+
 class Patient(Callback):
     patience: int | None = 3
     text: str | None = None
+    sum: int = Field(default_factory=lambda data: (data["patience"] or 0) + 1)
 
 
 def test_options_of_components_are_opened_by_none_too() -> None:
     for given in (None, "none"):
         tables = TABLES | {"callbacks": [{"name": f"{__name__}:Patient", "patience": given}]}
         resolved = resolve(load_scenario(tables))
-        assert resolved.callbacks[0].options == {"patience": "none"}
+        assert resolved.callbacks[0].options == {"patience": "none", "sum": 1}
         assert CALLBACKS.build(load_scenario(tomllib.loads(resolved.to_toml())).callbacks[0]).patience is None
 
 

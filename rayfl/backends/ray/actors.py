@@ -170,15 +170,17 @@ class KeptActors:
         code = {module: digest for module, digest in run.code.items() if module != "__main__"}
         changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
         enough = as_many_as_fit or self._are_as_many(most)
-        if self._actors is not None and self._serve == serve and enough and not changed:
-            _check_edits(run, self._imported)
+        fit = self._actors is not None and self._serve == serve and enough and not changed
+        grow = isinstance(run.scenario.resources.hosts, HostRange)
+        _check_edits(run, () if grow or not fit else self._imported)
+        if fit:
+            assert self._actors is not None
             self._ask_for_more(run, most)
             served, self._has_served = self._has_served, True
             self._imported |= code
             self._actors.open(run)
             return self._actors, served
         self.discard()
-        _check_edits(run, ())
         try:
             resources = run.scenario.resources
             if as_many_as_fit and resources.hosts != "auto":

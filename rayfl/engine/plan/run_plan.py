@@ -67,7 +67,8 @@ class RunPlan:
         accounting: How client-level DP (`phases.N.dp`) is accounted for; None if no phase has it.
         devices: The clients' simulated devices; None without [participation].
         code: Digests of user code that the scenario names, by module.
-        edited: Those of these modules whose files have changed since this program imported them.
+        edited: Those of these modules, without callbacks, whose files have changed since this program imported them:
+            worker processes would import other code.
         models: The initial models, where the workloads are left out.
         trained: How much of its network each phase trains, by name.
 

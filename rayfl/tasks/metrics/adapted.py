@@ -63,8 +63,7 @@ class TorchMetric(Metric):
     def state(self, outputs: torch.Tensor, targets: torch.Tensor) -> State:
         self._metric.to(outputs.device)
         self._metric.reset()
-        # in float32 the probabilities of confident networks, above 1 - 6e-8, are all 1
-        predictions = self._predictions(outputs.double() if outputs.is_floating_point() else outputs)
+        predictions = self._predictions(outputs)
         if predictions.ndim == targets.ndim + 1 and predictions.shape[-1] == 1:  # a column for a vector of targets
             predictions = predictions.squeeze(-1)
         self._metric.update(predictions, targets)

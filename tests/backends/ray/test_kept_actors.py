@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,10 @@ import ray
 from rich.console import Console
 
 import rayfl
-from rayfl.backends.ray.actors import Actors, _check_edits
+from rayfl.backends.ray.actors import Actors, KeptActors
 from rayfl.errors import ScenarioError
 from tests.callbacks.scene import PLAIN, model_of, same, tables
+from tests.engine.scenes import prepared
 
 
 def test_the_next_run_has_begun_on_all_actors_before_they_are_asked_for_anything(
@@ -55,8 +57,8 @@ def test_trials_of_one_process_share_workers_with_no_other() -> None:
     assert "ray.tune" not in sys.modules or cluster_of_trials() is None
 
 
-def test_workers_that_would_import_an_edited_module_are_not_started() -> None:
-    run: Any = SimpleNamespace(edited=["mine", "__main__"])
+def test_workers_that_would_import_an_edited_module_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayfl.backends.ray.actors.reserved", lambda *_: pytest.fail("workers were started"))
+    run = replace(prepared(), edited=["mine", "__main__"])
     with pytest.raises(ScenarioError, match=r"^mine: was edited after this program had imported it, so that worker"):
-        _check_edits(run, ())
-    _check_edits(run, {"mine": "digest of what they have imported"})
+        KeptActors().take(run)

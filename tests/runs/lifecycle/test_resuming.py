@@ -115,7 +115,7 @@ def test_a_run_with_code_of_the_program_goes_on_in_it(
         run(tmp_path, EndsAfter(name="ends", round=3), model="__main__:Mine", **SHORT)
     assert f"continue with `rayfl.run(resume='{tmp_path}')` in this program" in capsys.readouterr().out
     monkeypatch.delattr(main, "Mine")
-    with pytest.raises(ScenarioError, match=r"has no .Mine.; .*; a run goes on in the program that began it"):
+    with pytest.raises(ScenarioError, match=r"has no .Mine.; .*a run can be continued only in the program that beg"):
         resumed(tmp_path)
 
 
