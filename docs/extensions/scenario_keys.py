@@ -16,8 +16,9 @@ from rayfl.config.local import Local
 from rayfl.config.participation import Devices
 from rayfl.config.phase import config_of
 from rayfl.config.privacy import ClientDP, SampleDP
+from rayfl.config.registry import kinds
 from rayfl.config.scenario import Scenario, Start
-from rayfl.config.section import Named, Section, kinds
+from rayfl.config.section import Named, Section
 from rayfl.engine.schedules.schedule import schedules
 from rayfl.studies.grid.schema import Grid
 
