@@ -82,6 +82,7 @@ class Everybody:
     """
 
     def of(self, index: RoundIndex, cohort: Sequence[int]) -> Sequence[Participant]:
+        """Returns every client of the cohort, beginning with the round."""
         return [Participant(client) for client in cohort]
 
 
