@@ -110,7 +110,9 @@ def _is_of_other_source(spec: Any) -> bool:
             now = spec.loader.source_to_code(source.read_bytes(), spec.origin)
         before = marshal.loads(compiled[16:])  # noqa: S302 - as Python itself does
         return bool(before != now) and os.access(Path(spec.cached).parent, os.W_OK)
-    except (OSError, ValueError, EOFError, TypeError, SyntaxError, struct.error):
+    except SyntaxError:  # in the middle of an edit
+        return True
+    except (OSError, ValueError, EOFError, TypeError, struct.error):
         return False
 
 

@@ -104,7 +104,7 @@ def test_an_edit_between_the_import_of_a_module_and_the_first_run_is_seen(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    sources = [SOURCE.format(scale=scale) for scale in (1, 100)]
+    sources = [SOURCE.format(scale=1), SOURCE.format(scale=100), "half of a line ("]
     for number, source in enumerate(sources):
         name = f"edited_before_{number}"
         file = tmp_path / f"{name}.py"
