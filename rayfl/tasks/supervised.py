@@ -140,7 +140,7 @@ class Multilabel(Task):
         return losses.sum() if reduction == "sum" else losses
 
     def predictions(self, outputs: torch.Tensor) -> torch.Tensor:
-        return outputs.double().sigmoid()  # as above
+        return outputs.double().sigmoid()  # as in Classification
 
 
 def _are_binary(labels: np.ndarray) -> bool:

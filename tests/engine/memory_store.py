@@ -16,19 +16,15 @@ class MemoryStore(StateStore):
         self._contents: dict[str, bytes] = {}
 
     def held(self, stored: Collection[Stored]) -> set[str]:
-        """See `StateStore.held`."""
         return {one.place for one in stored if one.place in self._contents}
 
     def name(self, place: str) -> str:
-        """See `StateStore.name`."""
         return f"the state at {place}"
 
     def places(self) -> Iterator[str]:
-        """See `StateStore.places`."""
         return iter(tuple(self._contents))
 
     def remove(self, places: Collection[str]) -> None:
-        """See `StateStore.remove`."""
         for place in places:
             self._contents.pop(place, None)
 
