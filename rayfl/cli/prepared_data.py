@@ -71,8 +71,9 @@ def _prepare(options: argparse.Namespace) -> int:
     data_dir = data_folder(options.data_dir).absolute()
     if options.address:
         from rayfl.backends.ray.fragments import OnCluster
+        from rayfl.runs.environment import code_digests
 
-        write = OnCluster(scenario, data_dir, options.address)
+        write = OnCluster(scenario, code_digests([scenario]), data_dir, options.address)
     try:
         manifest = prepare(scenario.data, scenario.data_seed, data_dir, cache_folder(), options.folder, write=write)
     except OSError as error:

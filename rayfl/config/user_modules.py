@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import sys
@@ -52,6 +53,29 @@ def make_importable(folders: Iterable[str], tables: Mapping[str, Any] | None = N
         folder = next((Path(folder) for folder in folders if _beside(path, Path(folder))), None)
         if folder is not None:
             _check_is_found(path, folder)
+
+
+def edited(code: Mapping[str, str]) -> list[str]:
+    """The modules whose files are not those of these digests, as of `rayfl.runs.environment.code_digests`."""
+    return [
+        name
+        for name, digest in code.items()
+        if " " not in digest  # the version of an installed package
+        and (source := source_of(name)) is not None
+        and source.is_file()
+        and hashlib.sha256(source.read_bytes()).hexdigest() != digest
+    ]
+
+
+def source_of(module: str) -> Path | None:
+    """The file of a module; a path without suffix if it has no file, None if the module does not exist."""
+    if module == "__main__":
+        return Path(getattr(sys.modules["__main__"], "__file__", None) or "notebook")
+    try:
+        spec = find_spec(module)
+    except Exception:  # it imports the module's parent packages, whose code may raise anything
+        return None
+    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def _beside(path: str, folder: Path) -> bool:

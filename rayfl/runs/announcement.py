@@ -8,6 +8,7 @@ import numpy as np
 from rich.console import Console
 
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import edited
 from rayfl.console import LABEL, print_wrapped
 from rayfl.data.split_facts import empty_classes
 from rayfl.engine.backend import BackendSession
@@ -17,7 +18,6 @@ from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.models.flat import FlatModel
 from rayfl.privacy.samples.statement import NOT_COVERED, STARTED, randomness
-from rayfl.runs.environment import edited_since
 
 
 def say(console: Console, line: str, style: str = "") -> None:
@@ -47,9 +47,9 @@ def announce(console: Console, run_plan: RunPlan, model: FlatModel) -> None:
         lines.append(f"devices  simulated: {summary}")
     if run_plan.accounting:
         lines += [f"privacy  {line}" for line in planned_cost(run_plan)]
-    if edited := edited_since(run_plan.code):
+    if changed := edited(run_plan.code):
         remedy = "restart the program, or importlib.reload it, to use the file as it is now"
-        lines.append(f"note     {', '.join(edited)} was edited after this program had imported it; {remedy}")
+        lines.append(f"note     {', '.join(changed)} was edited after this program had imported it; {remedy}")
     if note := empty_classes(store):
         lines.append(f"note     {note}")
     if store.server is not None and not any(_reads_server(plan) for plan in run_plan.phases):

@@ -18,7 +18,6 @@ from dataclasses import asdict
 from functools import cache, lru_cache
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions, version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import torch
 
 import rayfl
 from rayfl.config.scenario import CHANGES_NO_RESULT, Scenario
-from rayfl.config.user_modules import import_paths
+from rayfl.config.user_modules import import_paths, source_of
 from rayfl.engine.plan.devices import build_profiles
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.engine.plan.workload import Workload
@@ -67,7 +66,7 @@ def code_digests(scenarios: Iterable[Scenario]) -> dict[str, str]:
         package = name.partition(".")[0]
         if name in digests or package == "rayfl" or (package in sys.stdlib_module_names and name != "__main__"):
             continue
-        origin = _origin(name)
+        origin = source_of(name)
         if origin is None:
             continue
         if _is_installed(origin):
@@ -114,29 +113,6 @@ def _is_of_other_source(spec: Any) -> bool:
         return True
     except (OSError, ValueError, EOFError, TypeError, struct.error):
         return False
-
-
-def edited_since(code: Iterable[str]) -> list[str]:
-    """The modules among those of `code_digests` whose files have changed since this program imported them."""
-    return [
-        name
-        for name in code
-        if name in _IMPORTED
-        and (origin := _origin(name)) is not None
-        and origin.is_file()
-        and hashlib.sha256(origin.read_bytes()).hexdigest() != _IMPORTED[name][1]
-    ]
-
-
-def _origin(module: str) -> Path | None:
-    """The file of a module; a path without suffix if it has no file, None if the module does not exist."""
-    if module == "__main__":
-        return Path(getattr(sys.modules["__main__"], "__file__", None) or "notebook")
-    try:
-        spec = find_spec(module)
-    except Exception:  # it imports the module's parent packages, whose code may raise anything
-        return None
-    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 @lru_cache(maxsize=256)

@@ -44,7 +44,7 @@ from rayfl.errors import DataError
 from rayfl.models.feature_layer import head_of
 from rayfl.models.flat import FlatModel
 from rayfl.models.network import Network
-from rayfl.runs.environment import code_digests, edited_since
+from rayfl.runs.environment import code_digests
 from rayfl.runs.resolution import resolve
 from rayfl.runs.start_chain import with_starts
 from rayfl.tasks.construction import build_task, task_key
@@ -205,7 +205,8 @@ def _planned(
     ]
     private, spending = plan_sample_privacy(scenario, plans)
     hidden, accounting = plan_client_privacy(scenario, private, models)
-    code = code_digests(with_starts(scenario))
+    worker_code = code_digests(with_starts(scenario.model_copy(update={"callbacks": ()})))
+    worker_code.pop("__main__", None)
     run = RunPlan(
         scenario,
         hidden,
@@ -213,8 +214,8 @@ def _planned(
         spending=spending,
         accounting=accounting,
         devices=build_profiles(simulated, scenario.seed, store.num_clients) if simulated else None,
-        code=code,
-        edited=edited_since(code_digests(with_starts(scenario.model_copy(update={"callbacks": ()})))),
+        code=code_digests(with_starts(scenario)),
+        worker_code=worker_code,
         trained={
             plan.phase.name: MessageSizes.part_trained(plan, model, workload.initial.frozen)
             for plan, model, workload in parts

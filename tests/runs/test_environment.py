@@ -14,6 +14,7 @@ import torch
 from rich.console import Console
 
 import rayfl
+from rayfl.config.user_modules import edited
 from rayfl.engine.device import platform_facts
 from rayfl.engine.host import Host
 from rayfl.runs import environment
@@ -114,5 +115,5 @@ def test_an_edit_between_the_import_of_a_module_and_the_first_run_is_seen(
         os.utime(file, (1, 1))  # also a file that was only touched
         phase = {"name": "p", "rounds": 1, "cohort": 1}
         plan = prepared(data={"name": f"{name}:made", "clients": 1}, model="mlp", phases=[phase])
-        assert plan.edited == ([name] if number else [])
+        assert edited(plan.worker_code) == ([name] if number else [])
         assert (plan.code[name] == hashlib.sha256(source.encode()).hexdigest()) == (not number)

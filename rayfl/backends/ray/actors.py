@@ -21,6 +21,7 @@ from rayfl.backends.ray.user_code import UserCode
 from rayfl.backends.ray.workers import ActorWorker, RayBackend
 from rayfl.config.execution import HostRange
 from rayfl.config.scenario import Scenario
+from rayfl.config.user_modules import edited
 from rayfl.engine.assignment import most_hosts
 from rayfl.engine.plan.run_plan import RunPlan
 from rayfl.errors import RayflError, ResourceError, ScenarioError
@@ -167,8 +168,7 @@ class KeptActors:
             ResourceError: See `reserved`.
         """
         serve, most = _served(run.scenario), most_hosts(run.phases, run.scenario.numerics.clients_at_once)
-        code = {module: digest for module, digest in run.code.items() if module != "__main__"}
-        changed = any(self._imported.get(module, digest) != digest for module, digest in code.items())
+        changed = any(self._imported.get(module, digest) != digest for module, digest in run.worker_code.items())
         enough = as_many_as_fit or self._are_as_many(most)
         fit = self._actors is not None and self._serve == serve and enough and not changed
         grow = isinstance(run.scenario.resources.hosts, HostRange)
@@ -177,7 +177,7 @@ class KeptActors:
             assert self._actors is not None
             self._ask_for_more(run, most)
             served, self._has_served = self._has_served, True
-            self._imported |= code
+            self._imported |= run.worker_code
             self._actors.open(run)
             return self._actors, served
         self.discard()
@@ -190,7 +190,7 @@ class KeptActors:
                 resources = resources.model_copy(update={"hosts": fewer})
             self._begin(run.scenario, most, self._stack.enter_context(reserved(resources, most, waiting)))
             assert self._actors is not None
-            self._imported, self._has_served = code, True
+            self._imported, self._has_served = dict(run.worker_code), True
             self._actors.open(run)
         except BaseException:
             self.discard()
@@ -234,9 +234,10 @@ class KeptActors:
 
 def _check_edits(run: RunPlan, imported: Collection[str]) -> None:
     """Checks that no module that the actors have yet to import was edited since this program imported it."""
-    if edited := [module for module in run.edited if module not in imported and module != "__main__"]:
+    code = {module: digest for module, digest in run.worker_code.items() if module not in imported}
+    if changed := edited(code):
         raise ScenarioError(
-            f"{', '.join(edited)}: was edited after this program had imported it, so that worker processes would run "
+            f"{', '.join(changed)}: was edited after this program had imported it, so that worker processes would run "
             "other code; restart the program, or importlib.reload it"
         )
 
@@ -260,7 +261,7 @@ def _sent(run: RunPlan) -> tuple[UserCode, ray.ObjectRef[RunPlan], list[ray.Obje
     for workload in run.workloads:
         workload.store.move_arrays(arrays.move)
         workload.initial.move_constants(arrays.move)
-    return UserCode.of(run.scenario), ray.put(run.without_data()), [ray.put(run)]
+    return UserCode.of(run.scenario, run.worker_code), ray.put(run.without_data()), [ray.put(run)]
 
 
 def _served(scenario: Scenario) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,13 @@ class OnCluster:
 
     Args:
         scenario: Names the source, whose code every task needs.
+        code: Digests of that code (`rayfl.runs.environment.code_digests`).
         data_dir: The folder with real data, which every node must be able to read.
         address: The cluster's address (see `attached`).
     """
 
-    def __init__(self, scenario: Scenario, data_dir: Path, address: str) -> None:
-        self._code, self._resources = UserCode.of(scenario), Resources(restarts=scenario.resources.restarts)
+    def __init__(self, scenario: Scenario, code: Mapping[str, str], data_dir: Path, address: str) -> None:
+        self._code, self._resources = UserCode.of(scenario, code), Resources(restarts=scenario.resources.restarts)
         self._data_dir, self._address = data_dir, address
 
     def __call__(self, folder: Path, fragments: Iterable[Unwritten]) -> Written:

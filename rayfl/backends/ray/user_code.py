@@ -13,7 +13,7 @@ from typing import Any
 from ray import cloudpickle
 
 from rayfl.config.scenario import Scenario
-from rayfl.config.user_modules import import_paths, make_importable
+from rayfl.config.user_modules import edited, import_paths, make_importable
 from rayfl.errors import ScenarioError
 
 MAIN = "__main__:"
@@ -61,17 +61,28 @@ class UserCode:
     Attributes:
         module_folders: Folders of the user's modules.
         main_objects: See `pack_main_objects`.
+        digests: Digests of the modules' files.
     """
 
     module_folders: tuple[str, ...]
     main_objects: bytes
+    digests: Mapping[str, str]
 
     @staticmethod
-    def of(scenario: Scenario) -> UserCode:
+    def of(scenario: Scenario, digests: Mapping[str, str]) -> UserCode:
         """The code that a scenario names."""
-        return UserCode(scenario.module_folders, pack_main_objects(scenario))
+        return UserCode(scenario.module_folders, pack_main_objects(scenario), digests)
 
     def make_importable(self) -> None:
-        """Makes the code importable in this process."""
+        """Makes the code importable in this process.
+
+        Raises:
+            ScenarioError: A module that this process would import is not the one that the program has imported.
+        """
         make_importable(self.module_folders)
+        if changed := edited({name: digest for name, digest in self.digests.items() if name not in sys.modules}):
+            raise ScenarioError(
+                f"{', '.join(changed)}: was edited after the program had imported it, or is another file on this node, "
+                "so that this worker would run other code; put the file back as it was, or start the program anew"
+            )
         install_main_objects(self.main_objects)

@@ -67,8 +67,7 @@ class RunPlan:
         accounting: How client-level DP (`phases.N.dp`) is accounted for; None if no phase has it.
         devices: The clients' simulated devices; None without [participation].
         code: Digests of user code that the scenario names, by module.
-        edited: Those of these modules, without callbacks, whose files have changed since this program imported them:
-            worker processes would import other code.
+        worker_code: Those that worker processes import: not those of callbacks, nor `__main__`, whose objects are sent.
         models: The initial models, where the workloads are left out.
         trained: How much of its network each phase trains, by name.
 
@@ -85,7 +84,7 @@ class RunPlan:
     accounting: ClientAccounting | None = None
     devices: DeviceProfiles | None = None
     code: Mapping[str, str] = field(default_factory=dict)
-    edited: Sequence[str] = ()
+    worker_code: Mapping[str, str] = field(default_factory=dict)
     models: Sequence[InitialModel] = ()
     trained: Mapping[str, TrainedPart] = field(default_factory=dict)
 

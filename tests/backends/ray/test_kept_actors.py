@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.backends.ray.actors import Actors, KeptActors
+from rayfl.backends.ray.user_code import UserCode
 from rayfl.errors import ScenarioError
 from tests.callbacks.scene import PLAIN, model_of, same, tables
 from tests.engine.scenes import prepared
@@ -57,8 +59,28 @@ def test_trials_of_one_process_share_workers_with_no_other() -> None:
     assert "ray.tune" not in sys.modules or cluster_of_trials() is None
 
 
-def test_workers_that_would_import_an_edited_module_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def edited_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The digest, by name, of a module whose file has been edited since."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "edited_mine.py").write_text("size = 2")
+    return {"edited_mine": hashlib.sha256(b"size = 1").hexdigest()}
+
+
+def test_workers_that_would_import_an_edited_module_are_not_started(
+    edited_module: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rayfl.backends.ray.actors.reserved", lambda *_: pytest.fail("workers were started"))
-    run = replace(prepared(), edited=["mine", "__main__"])
-    with pytest.raises(ScenarioError, match=r"^mine: was edited after this program had imported it, so that worker"):
+    run = replace(prepared(), worker_code={**edited_module, "torch": "torch 2"})
+    with pytest.raises(ScenarioError, match=r"^edited_mine: was edited after this program had imported it, so that w"):
         KeptActors().take(run)
+
+
+def test_a_worker_that_starts_later_does_not_import_an_edited_module(
+    edited_module: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = UserCode.of(prepared().scenario, {**edited_module, "torch": "torch 2"})
+    with pytest.raises(ScenarioError, match=r"^edited_mine: was edited .*, or is another file on this node"):
+        code.make_importable()
+    monkeypatch.setitem(sys.modules, "edited_mine", sys)  # as a worker that has imported it as it was
+    code.make_importable()
