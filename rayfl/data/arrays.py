@@ -75,6 +75,11 @@ def _named_shards(clients: Any, number: int, what: str, part: str) -> tuple[Clie
         held = np.flatnonzero(clients.sizes)
         return ClientNames.of(held), OrderedShards(np.concatenate([[0], np.cumsum(clients.sizes[held])]))
     if (lists := _lists(clients)) is not None:
+        texts = [*map(str, lists)]
+        if len({*texts}) < len(texts):
+            twice = next(text for text in texts if texts.count(text) > 1)
+            raise DataError(f"{what}: {part}: two clients are called '{twice}', as a number and as text; rename one")
+        lists = {name: one for name, one in lists.items() if one.ndim != 1 or len(one)}
         if not lists:
             raise DataError(f"{what}: {part} names no clients; give the rows of at least one")
         for name, one in lists.items():

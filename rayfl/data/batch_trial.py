@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,6 +60,8 @@ def try_batches(store: ShardStore) -> None:
                     f"{key}.{index}: '{chosen.name}' fills with the black of data.normalize = \"{needed}\"; set that, "
                     "or choose another augmentation"
                 )
+            if fill := getattr(step, "fill", None):
+                _check_fill(fill, pipeline.takes_pixels(index), normalize, f"{key}.{index}.fill")
             if train.y.ndim >= 3 and not (isinstance(step, Augmentation) and not step.moves_pixels):
                 _check_labels_follow(train, step, f"{key}.{index}: '{chosen.name}'")
     if any(pipeline.steps for pipeline in views) or store.collate:
@@ -67,6 +70,19 @@ def try_batches(store: ShardStore) -> None:
         for view in range(len(views)):
             for _ in source.training_batches(rows, 2, np.random.default_rng(0), view=view):
                 pass
+
+
+def _check_fill(fill: Sequence[float], as_pixels: bool, normalize: Normalization | None, where: str) -> None:
+    """A colour in another unit than the images have at that step would be another colour, as 1.0 among 0 to 255."""
+    if as_pixels:
+        fits, unit = not 0 < max(fill) <= 1, "pixels from 0 to 255 (a later augmentation needs those)"
+    else:
+        mean, std = (np.array(normalize.mean), np.array(normalize.std)) if normalize else (np.zeros(1), np.ones(1))
+        low, high = np.append(-mean / std, 0).min() - 0.01, ((1 - mean) / std).max() + 0.01
+        fits = low <= min(fill) and max(fill) <= high
+        unit = "normalised values" if normalize else "values from 0 to 1"
+    if not fits:
+        raise ScenarioError(f"{where}: is {list(fill)}, but there images consist of {unit}; give the colour in these")
 
 
 def _check_labels_follow(samples: Samples, step: object, what: str) -> None:

@@ -49,9 +49,11 @@ def check_dataset(data: Dataset) -> None:
     for part, samples in data.parts.items():
         _check_inputs(samples.x, f"{name}: {part}", _owners(data, part))
     for part, samples in data.parts.items():
-        kinds = [kind_of(split.x) for split in (data.train, samples)]
-        if kinds[0] != kinds[1]:
-            raise DataError(f"{name}: train inputs are {kinds[0]}, {part} inputs {kinds[1]}")
+        ours, kinds = (
+            {key: kind_of(one) for key, one in named_parts(split.x).items()} for split in (data.train, samples)
+        )
+        if ours != kinds:
+            raise DataError(f"{name}: train inputs are {kind_of(data.train.x)}, {part} inputs {kind_of(samples.x)}")
         labels = [f"{list(split.y.shape[1:])} {split.y.dtype.kind == 'f'}" for split in (data.train, samples)]
         if labels[0] != labels[1]:
             shapes = [f"{split.y.dtype}{list(split.y.shape)}" for split in (data.train, samples)]
@@ -245,14 +247,14 @@ def _check_inputs(x: Inputs, what: str, owner: Callable[[int], str]) -> None:
         if part.dtype.kind not in kinds or not part.dtype.isnative:
             raise DataError(
                 f"{inputs} are {part.dtype}; allowed are integers and floating point numbers in this machine's byte "
-                "order"
+                "order" + ("; give x.astype('float32')" if part.dtype == object else "")
             )
         unmasked(part.values if isinstance(part, Ragged) else part, inputs)
         check_values(part, inputs, owner)
 
 
 CHANNELS = (1, 3, 4)
-"""Numbers of channels that suggest an image."""
+"""Numbers of channels that suggest an image; those of uint8 are images in any case."""
 
 
 def how_to_make_images(inputs: Inputs) -> str:
@@ -263,8 +265,11 @@ def how_to_make_images(inputs: Inputs) -> str:
     """
     if isinstance(inputs, Pieces | Fields) or inputs.ndim != 4:
         return ""
-    first = inputs.shape[1] in CHANNELS and inputs.shape[1] != inputs.shape[2]  # not a small board of many channels
-    last = inputs.shape[3] in CHANNELS
+    _, one, two, three = inputs.shape
+    first = one in CHANNELS and one != two  # not a small board of many channels
+    last = three in CHANNELS
+    if inputs.dtype == np.uint8 and not last:
+        first |= one != two == three
     if first == last or (last and inputs.dtype == np.uint8):
         return ""
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"

@@ -39,15 +39,21 @@ def pad(inputs: Sequence[np.ndarray], value: float = 0) -> torch.Tensor:
         value: The padding value.
 
     Returns:
-        A tensor [n, longest, ...] of the same dtype.
+        A tensor [n, longest, ...] of the same dtype; of int64, as the network gets it, if that cannot hold the value.
 
     Raises:
-        ScenarioError: The inputs are dictionaries.
+        ScenarioError: The inputs are dictionaries, or integers that are padded with a fraction.
     """
     if not isinstance(inputs[0], np.ndarray):
         raise ScenarioError("data.collate: 'pad' is for single inputs, not for inputs by name; write your own")
     longest = max(len(piece) for piece in inputs)
-    padded = np.full((len(inputs), longest, *inputs[0].shape[1:]), value, inputs[0].dtype)
+    dtype = inputs[0].dtype
+    if dtype.kind in "ui":
+        if value != int(value):
+            raise ScenarioError(f"data.collate.value: {value:g} is no integer, but the inputs are")
+        if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+            dtype = np.dtype(np.int64)
+    padded = np.full((len(inputs), longest, *inputs[0].shape[1:]), value, dtype)
     for row, piece in zip(padded, inputs, strict=True):
         row[: len(piece)] = piece
     return torch.from_numpy(padded)

@@ -6,7 +6,7 @@ its label. Labels are needed for the partition and the number of classes before 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -181,12 +181,16 @@ def _checked(dataset: Dataset[Any], where: str, may_be_empty: bool = False) -> M
 ATTRIBUTES = ("targets", "labels")
 """Attributes that may hold the labels of all items, as in torchvision."""
 
+CLASSES_TRIED = 64
+"""Of at most so many classes that no tried item has, the first item is read."""
+
 
 def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.ndarray:
     """All labels, from an attribute if there is one, otherwise from one pass over the items without keeping inputs.
 
     Also finds attributes of Datasets within `Subset` and `ConcatDataset`. If a `target_transform` is set, labels are
-    read from the items.
+    read from the items, and so they are if the attribute has another shape or type. (Numbers serve for labels that are
+    floating point, as those.)
 
     Args:
         dataset: Map-style.
@@ -197,15 +201,42 @@ def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.nda
         DataError: Labels differ in shape, or an attribute does not match the items.
     """
     labels = held_labels(dataset)
+    if labels is not None:
+        labels = _as_in_items(labels, list(tried.values()))
     if labels is None:
         return _together([read_item(dataset, row, where)[1] for row in range(len(dataset))], where)
-    for row, label in tried.items():
+    more = {row: read_item(dataset, row, where)[1] for row in _of_other_classes(labels, list(tried))}
+    for row, label in {**tried, **more}.items():
         if not np.array_equal(labels[row], label):
+            values = f"is {label}, but {labels[row]}" if np.ndim(label) == 0 else "is another than"
             raise DataError(
-                f"{where}: the label of item {row} is {label}, but {labels[row]} in the attribute of the Dataset; make "
+                f"{where}: the label of item {row} {values} in the attribute of the Dataset; make "
                 f"'{' or '.join(ATTRIBUTES)}' match the items, or rename it"
             )
     return labels
+
+
+def _of_other_classes(labels: np.ndarray, rows: list[int]) -> list[int]:
+    """The first item of each of some classes that none of these rows has."""
+    if labels.ndim != 1 or not _is_whole(labels.dtype):
+        return []
+    classes, firsts = np.unique(labels, return_index=True)
+    found: list[int] = firsts[~np.isin(classes, labels[rows])][:CLASSES_TRIED].tolist()
+    return found
+
+
+def _as_in_items(labels: np.ndarray, tried: Sequence[Any]) -> np.ndarray | None:
+    """Labels of an attribute in the type of those of the items, or None if they are something else."""
+    types = {np.asarray(label).dtype for label in tried}
+    if any(labels.shape[1:] != np.shape(label) for label in tried):
+        return None
+    if types and all(kind.kind == "f" for kind in types):
+        return labels.astype(np.result_type(*types))
+    return labels if all(_is_whole(kind) == _is_whole(labels.dtype) for kind in types) else None
+
+
+def _is_whole(kind: np.dtype) -> bool:
+    return kind.kind in "ui"
 
 
 def held_labels(dataset: Any) -> np.ndarray | None:
@@ -223,8 +254,18 @@ def held_labels(dataset: Any) -> np.ndarray | None:
     for name in ATTRIBUTES:
         held: Any = getattr(dataset, name, None)
         if hasattr(held, "__len__") and len(held) == len(dataset):
-            return np.asarray(unmasked(np.asanyarray(held), f"the values of '{name}' of the Dataset"))
+            values = _numbers(held)
+            return None if values is None else np.asarray(unmasked(values, f"the values of '{name}' of the Dataset"))
     return None
+
+
+def _numbers(held: Any) -> np.ndarray | None:
+    """An attribute as an array; None if it holds names, paths or tables."""
+    try:
+        values = np.asanyarray(held)
+    except ValueError:  # rows differ in length
+        return None
+    return values if values.dtype.kind in "uifb" else None
 
 
 def _together(labels: list[Any], where: str) -> np.ndarray:

@@ -141,6 +141,16 @@ def test_a_mask_that_a_reader_returns_is_seen_and_an_empty_one_changes_nothing()
         Dataset("mine", Samples(X, Y), Samples(GAPS, Y), 3, Provenance("arrays", "test"))
 
 
+def test_clients_without_rows_are_left_out_and_names_may_be_in_any_order() -> None:
+    named, turned = {"a": X, "b": X[:, 0]}, {"b": X[:, 0], "a": X}
+    rows = {"ada": list(range(6)), "bob": [], "eve": list(range(6, 12))}
+    found = dataset_of_arrays("mine", {"train": (named, Y, rows), "test": (turned, Y, {"bob": [], "eve": [0]})})
+    assert found.natural is not None
+    assert [*found.natural.names] == ["ada", "eve"]
+    assert found.natural.test is not None
+    assert found.natural.test.sizes.tolist() == [0, 1]
+
+
 def test_labels_other_than_single_integers_are_not_classes() -> None:
     for y, dtype, classes in (
         (Y, np.int64, 3),
@@ -170,6 +180,10 @@ def test_labels_other_than_single_integers_are_not_classes() -> None:
         (
             {"train": (X, Y, WRITERS), "test": (X, Y, ["joe"] * 12)},
             "test has samples of 'joe', but train has none; leave out the owners of test",
+        ),
+        (
+            {"train": (X, Y, {1: [0], "1": [1]}), "test": (X, Y)},
+            "train: two clients are called '1', as a number and as text; rename one",
         ),
         ((X, Y, X[:0], Y[:0]), r"^data\.name: 'mine': test is empty; give it at least one sample$"),
         (([], [], X, Y), r"^data\.name: 'mine': train is empty; give it"),

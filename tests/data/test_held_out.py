@@ -44,6 +44,17 @@ def writers() -> Dataset:
     return Dataset("writers", train, test, 3, Provenance("arrays", "numbers"), natural, {"sketches": sketches})
 
 
+def first_half(num_samples: int) -> Shards:
+    return Shards(np.arange(200), np.array([0, 100, 200]))
+
+
+def test_rows_that_a_partitioner_chooses_are_refused_where_the_server_got_some() -> None:
+    """It may mean rows of the source, and these are numbered anew."""
+    assert store(clients=2, partition=f"{HERE}:first_half").num_clients == 2
+    with pytest.raises(RayflError, match=r"chose 200 of the 360 samples that data\.server_share left to the clients"):
+        store(clients=2, partition=f"{HERE}:first_half", server_share=0.1)
+
+
 def store(seed: int = 3, **data: Any) -> ShardStore:
     return build_store(Data.model_validate({"name": f"{HERE}:numbered", **data}), seed, Path(), Path())
 

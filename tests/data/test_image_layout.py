@@ -94,6 +94,13 @@ def test_the_suggested_code_never_wraps_wider_values(x: np.ndarray) -> None:
     assert in_order[-1] - in_order[0] >= 240
 
 
+@pytest.mark.parametrize("channels", [2, 6, 13])
+def test_square_images_of_many_channels_come_with_the_channels_last(channels: int) -> None:
+    x = np.zeros((4, channels, 16, 16), np.uint8)
+    assert how_to_make_images(x).endswith("images [n, channels, height, width]: write x = x.transpose(0, 2, 3, 1)")
+    assert how_to_make_images(x.transpose(0, 2, 3, 1)) == ""
+
+
 @pytest.mark.parametrize("dtype", [np.uint16, np.int16, np.uint32, np.uint8])
 def test_measurements_as_integers_get_a_remedy(dtype: Any, tmp_path: Path) -> None:
     x = (np.arange(600).reshape(20, 30) % 200).astype(dtype)

@@ -120,6 +120,15 @@ def test_pad_extends_inputs_to_the_longest_of_a_batch() -> None:
     assert pad(vectors, -1)[0].tolist() == [[1, 1], [-1, -1], [-1, -1]]
 
 
+def test_pad_wraps_and_cuts_no_value() -> None:
+    tokens = [np.array([1, 2], np.uint8), np.array([3], np.uint8)]
+    for value, dtype in ((255, torch.uint8), (-1, torch.int64), (256, torch.int64)):
+        padded = pad(tokens, value)
+        assert (padded.tolist(), padded.dtype) == ([[1, 2], [3, value]], dtype)
+    with pytest.raises(ScenarioError, match=r"data\.collate\.value: 0\.5 is no integer, but the inputs are"):
+        pad(tokens, 0.5)
+
+
 def test_every_form_of_the_same_texts_trains_the_same_model(tmp_path: Path) -> None:
     """Padding has no weight in this network, so all three learn the same up to rounding."""
     models = []

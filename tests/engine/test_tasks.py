@@ -179,6 +179,19 @@ def test_a_task_that_the_data_or_the_network_does_not_fit_is_rejected(name: str,
         prepare(Scenario.from_tables(tables), Path("no-data-here"))
 
 
+def rare() -> Dataset:
+    """Sequences with a label that only the test set has."""
+    data = verses()
+    data.test.y[0, 0] = 7
+    return data
+
+
+def test_labels_of_sequences_are_counted_over_all_sets_as_those_of_samples_are() -> None:
+    TASKS["rare"] = TASKS["verses"] | {"data": "rare"}
+    scores = evaluations("rare", 1, {"cohort": 2, "rounds": 1})[-1].scores
+    assert np.isfinite(defined(scores["test_loss"]))
+
+
 def columns() -> Dataset:
     """Targets as a column, [n, 1]."""
     data = numbers()

@@ -52,7 +52,8 @@ class Crop(Augmentation):
             MOON and NIID-Bench pad CIFAR-10).
         probability: Probability of cropping an image; FedDyn and FedBug crop half of the images.
         per: Whether to draw for every "sample", or once per "batch" like the code of FedExP.
-        fill: Colour of the border.
+        fill: Colour of the border, one value or one for each channel: as the network gets them (0 to 1, or normalised),
+            or from 0 to 255 if a later augmentation needs pixels.
         size: Height and width of the window, or its side; by default the size of the image. With a size, images that
             are not cropped at random are cropped to the centre.
 
@@ -141,7 +142,7 @@ class Rotate(Augmentation):
 
     Attributes:
         degrees: The largest angle.
-        fill: Colour of pixels from outside the image.
+        fill: Colour of pixels from outside the image; see `Crop`.
 
     Raises:
         ScenarioError: Images have a different number of channels than `fill`.

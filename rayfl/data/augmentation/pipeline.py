@@ -166,6 +166,10 @@ class Pipeline:
                     f"'{augment[pixels[-1]].name}' after it needs pixels; move '{augment[index].name}' after it"
                 )
 
+    def takes_pixels(self, index: int) -> bool:
+        """Whether a step gets pixels, and not the values that the network gets."""
+        return index < self._num_on_pixels
+
     def draw(
         self, num_samples: int, batch_size: int, image_shape: tuple[int, int, int], rng: np.random.Generator
     ) -> torch.Tensor | None:

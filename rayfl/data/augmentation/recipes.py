@@ -209,6 +209,8 @@ def _blended(x: torch.Tensor, number: torch.Tensor, magnitude: torch.Tensor) -> 
     degenerate = torch.where(number == _NUMBER["Contrast"], mean, degenerate)
     degenerate = torch.where(number == _NUMBER["Sharpness"], _blurred(x).float(), degenerate)
     blends = number >= _NUMBER["Brightness"]
+    if x.shape[-1] == 1:  # has no colours; torchvision's luma would round
+        blends &= number != _NUMBER["Color"]
     ratio = torch.where(blends, magnitude, 1.0)
     return (ratio.float() * x + (1.0 - ratio).float() * degenerate).clamp(0, 255).to(torch.uint8)
 

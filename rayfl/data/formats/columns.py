@@ -48,7 +48,8 @@ class Columns:
     Attributes:
         inputs: The inputs.
         label: The labels. Strings become classes, numbered in sorted order.
-        owner: The owner of each sample, its natural client.
+        owner: The owner of each sample, its natural client. Test samples belong to no client if one of their owners has
+            no training samples.
         split: The set of each sample: "train", "test", or the name of another test set.
         test_share: Without `split`, the share of samples drawn at random for testing.
     """
@@ -96,12 +97,17 @@ def samples_of(
         y = _labels(label.values(), columns.label, where)
     else:
         y = np.unique(texts.of(text), return_inverse=True)[1]
-    every = (x, y) if columns.owner is None else (x, y, texts.of(columns.owner))
-    sets = {}
-    for name, chosen in _split(texts, rows, columns, seed, where).items():
-        arrays = every if name in ("train", "test") else every[:2]
-        sets[name] = (selected(x, chosen), *(values[chosen] for values in arrays[1:]))
-    return sets
+    owner = None if columns.owner is None else texts.of(columns.owner)
+    split = _split(texts, rows, columns, seed, where)
+    owned = {} if owner is None else {name: owner[chosen] for name, chosen in split.items()}
+    return {
+        name: (selected(x, chosen), y[chosen], *([owned[name]] if _has_clients(name, owned) else []))
+        for name, chosen in split.items()
+    }
+
+
+def _has_clients(name: str, owned: Mapping[str, np.ndarray]) -> bool:
+    return bool(owned) and (name == "train" or (name == "test" and bool(np.isin(owned[name], owned["train"]).all())))
 
 
 def needed(schema: pa.Schema, columns: Columns) -> list[str]:
@@ -315,7 +321,8 @@ def _mapped(file: str, file_bytes: int, sha256: str, column: str) -> tuple[np.nd
             raise DataError(f"{file}: has {memory.size()} bytes, not {file_bytes}: it was replaced or changed")
         whole = memory.read_buffer()
         reader = pa.ipc.open_file(whole)
-        batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        every = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        batches = [batch for batch in every if batch.num_rows]
         for batch in batches:
             batch.column(column).validate(full=True)  # otherwise invalid offsets would be followed
     where = f"{file}: column '{column}'"

@@ -159,7 +159,7 @@ class ImageRows(AsArray):
         return ImageRows(str(root), names, sha256, read, (len(files), *image))
 
 
-_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 Keep = Literal["memory", "disk"]
 """Where images are kept: decoded in memory, or on disk and decoded for every batch."""

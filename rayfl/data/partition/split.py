@@ -126,8 +126,8 @@ def partitioned(
         num_classes: Number of classes.
 
     Raises:
-        ScenarioError: The object is not a partitioner, it needs classes but there are none, or `data.labels_by` has no
-            effect.
+        ScenarioError: The object is not a partitioner, it needs classes but there are none, `data.labels_by` has no
+            effect, or chosen rows may be meant to be those of the source, of which the server got some.
         DataError: A user-defined partitioner did not return a partition.
     """
     partitioner = PARTITIONERS.target(partition.name, "data.partition")
@@ -151,7 +151,15 @@ def partitioned(
         "natural": natural,
     }
     result = PARTITIONERS.build(partition, "data.partition", **arguments)
-    return result if partition.name in partitioners else checked_shards(result, len(train), config.clients, what)
+    if partition.name in partitioners:
+        return result
+    shards = checked_shards(result, len(train), config.clients, what)
+    if config.server_share is not None and len(shards.rows) < len(train):
+        raise ScenarioError(
+            f"{what}: chose {len(shards.rows)} of the {len(train)} samples that data.server_share left to the clients, "
+            "which are numbered anew; deal out all of them, or leave out data.server_share"
+        )
+    return shards
 
 
 def partition_classes(config: Data, train: Samples, num_classes: int | None) -> tuple[np.ndarray | None, int | None]:

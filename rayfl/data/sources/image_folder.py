@@ -72,6 +72,8 @@ def load_image_folder(
     if split and test_share is not None:
         raise ScenarioError(f"data.options.test_share: {path} is already split into {_names(split)}; leave it out")
     parts = [_listed(folder) for folder in split or [path]]
+    if len({any(part.domains) for part in parts}) > 1:
+        raise DataError(f"{path}: only one of {_names(split)} has folders of domains above those of classes; move it")
     if domains is not None:
         parts = [_only(part, domains) for part in parts]
     files, classes, of_domain = ([entry for part in parts for entry in getattr(part, key)] for key in _KEYS)

@@ -172,7 +172,7 @@ def load_text_files(
 def _read_text(file: Path) -> tuple[np.ndarray, FileDigest]:
     content, digest = read_file(file)
     try:
-        text = encoded(content.decode("utf-8-sig"))
+        text = encoded(content.decode("utf-8-sig").replace("\r\n", "\n"))
     except UnicodeDecodeError as error:
         raise DataError(f"{file}: is not UTF-8 text ({error})") from error
     if len(text) <= LENGTH:

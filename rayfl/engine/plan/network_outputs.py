@@ -16,6 +16,7 @@ import torch
 from rayfl.config.registry import asks_for, takes_option
 from rayfl.config.section import Named
 from rayfl.data.batches import Batch, BatchSource
+from rayfl.data.client_rows import known_labels
 from rayfl.data.store import ShardStore
 from rayfl.data.tensors import Input
 from rayfl.engine.initial_model import TORCH_GLOBALS
@@ -30,17 +31,21 @@ CLASSES = 100
 
 
 def num_outputs_of(task: Task, store: ShardStore) -> int:
-    """The number of outputs that a task needs.
+    """The number of outputs that a task needs, for every set that is evaluated.
 
     Raises:
         DataError: The labels do not fit the task.
         ScenarioError: It is no integer.
     """
-    number = task.num_outputs(store.known_labels, store.num_classes)
+    labels = store.known_labels
+    numbers = [task.num_outputs(labels, store.num_classes)]
+    if labels.ndim > 1 and labels.dtype.kind in "ui":  # maps and sequences, whose classes no set has counted
+        others = (store.test, *(part.samples for part in store.held_out.values()))
+        numbers += [task.num_outputs(known_labels(one.y), store.num_classes) for one in others if len(one)]
     try:
-        return operator.index(number)
+        return max(map(operator.index, numbers))
     except TypeError:
-        raise ScenarioError(f"task '{task.name}': num_outputs must return an integer (got {number!r})") from None
+        raise ScenarioError(f"task '{task.name}': num_outputs must return an integer (got {numbers[0]!r})") from None
 
 
 def check_outputs(outputs: Any, y: torch.Tensor, task: Task, num_outputs: int, where: str, width: str = "") -> None:

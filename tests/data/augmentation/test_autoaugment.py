@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,6 +100,13 @@ def test_operations_are_as_frequent_as_in_the_policy_of_torchvision() -> None:
             assert abs((draws[row] == number).mean() - p) <= 5 * (p * (1 - p) / n) ** 0.5, name
 
 
+def test_grey_images_have_no_colours_to_blend() -> None:
+    """torchvision returns them unchanged."""
+    grey = images()[..., :1].contiguous()
+    coloured = operation(np.full(SHAPE[0], NAMES.index("Color")), np.linspace(0.1, 1.9, SHAPE[0]), SHAPE)
+    assert torch.equal(AutoAugmentCIFAR10().apply(grey, torch.from_numpy(np.concatenate([coloured] * 2))), grey)
+
+
 def test_magnitudes_fill_the_tenth_of_their_level() -> None:
     draws = AutoAugmentCIFAR10().draw((40_000, SIDE, SIDE, 3), stream(0, "augment"))
     rotated = draws[1][draws[0] == NAMES.index("Rotate")]  # level 2 alone
@@ -120,6 +128,26 @@ def test_it_and_steps_before_it_get_pixels(generated: Path) -> None:
     mean, std = (torch.tensor(values) for values in (store.normalize.mean, store.normalize.std))  # type: ignore[union-attr]
     expected = Flip()((augmented.float() / 255 - mean) / std, rng)
     assert torch.equal(found, expected.permute(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("augment", "unit"),
+    [
+        ([{"name": "crop", "fill": [255]}], r"values from 0 to 1; give"),
+        (
+            [{"name": "rotate", "fill": [1.0]}, "grayscale"],
+            r"pixels from 0 to 255 \(a later augmentation needs those\)",
+        ),
+    ],
+)
+def test_a_colour_in_another_unit_than_the_images_have_is_refused(
+    augment: list[Any], unit: str, generated: Path
+) -> None:
+    for normalize in (None, "moon_cifar10"):
+        tables = {"name": "cifar10", "source": "generated", "clients": 4, "augment": augment, "normalize": normalize}
+        said = unit.replace("values from 0 to 1", "normalised values") if normalize else unit
+        with pytest.raises(ScenarioError, match=rf"data\.augment\.0\.fill: is \[\d+\.0\], but there .* of {said}"):
+            build_store(Data.model_validate(tables), 0, generated, generated)
 
 
 def brighter(x: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:

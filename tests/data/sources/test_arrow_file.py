@@ -36,9 +36,11 @@ def nested(values: np.ndarray) -> pa.Array:
 def write(file: Path, compression: str | None = None, rows: int = 16) -> None:
     words = pa.array([[1] * (1 + row % 3) for row in range(N)])
     columns = {"image": nested(IMAGES), "vector": nested(VECTORS), "label": pa.array(LABELS), "split": pa.array(SPLIT)}
+    columns["lists"] = pa.array(VECTORS.tolist(), pa.list_(pa.float32()))
     table = pa.table({**columns, "words": words, "wide": pa.array(VECTORS[:, 0].astype(np.float64))})
     with pa.ipc.new_file(str(file), table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
         writer.write_table(table, max_chunksize=rows)
+        writer.write_batch(pa.RecordBatch.from_pylist([], table.schema))
 
 
 def store(folder: Path, inputs: str = "image", **data: Any) -> ShardStore:
@@ -47,7 +49,9 @@ def store(folder: Path, inputs: str = "image", **data: Any) -> ShardStore:
     return build_store(Data.model_validate(tables), 0, folder, folder)
 
 
-@pytest.mark.parametrize(("inputs", "plain"), [("image", IMAGES), ("vector", VECTORS), ("wide", VECTORS[:, 0])])
+@pytest.mark.parametrize(
+    ("inputs", "plain"), [("image", IMAGES), ("vector", VECTORS), ("lists", VECTORS), ("wide", VECTORS[:, 0])]
+)
 def test_batches_equal_those_of_arrays_in_memory(inputs: str, plain: np.ndarray, tmp_path: Path) -> None:
     write(tmp_path / "big.arrow")
     found = store(tmp_path, inputs, validation_share=0.2)

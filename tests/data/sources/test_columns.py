@@ -93,6 +93,18 @@ def test_an_owner_column_defines_natural_clients(folder: Path) -> None:
     assert found.num_classes is None
 
 
+def test_test_samples_of_owners_who_train_on_none_belong_to_no_client(folder: Path) -> None:
+    city = pa.array(np.where(SPLIT == "test", "bonn", CITY))
+    pq.write_table(
+        TABLE.append_column("home", city).append_column("id", pa.array(np.arange(N))), folder / "all.parquet"
+    )
+    options = {"path": str(folder / "all.parquet"), "inputs": "vector", "label": "writer"}
+    found = store(folder, data={"partition": "natural"}, owner="home", split="part", **options)
+    assert (found.num_clients, found.test_shards, len(found.test)) == (3, None, np.sum(SPLIT == "test"))
+    alone = store(folder, data={"partition": "natural"}, owner="id", **options)
+    assert (alone.num_clients, alone.test_shards, len(alone.test)) == (36, None, 4)
+
+
 def test_lists_of_different_lengths_images_and_arguments_by_name(folder: Path) -> None:
     x = store(folder, data={"clients": 2, "collate": "pad"}, inputs="words", label="city", split="part").train.x
     assert isinstance(x, Ragged)

@@ -162,6 +162,9 @@ def test_deep_images_are_named(tmp_path: Path) -> None:
 
 
 def test_only_the_supported_formats_are_read(tmp_path: Path) -> None:
+    for number in range(2):
+        _save(tmp_path / "grey" / "cat" / f"{number}.pgm", number, "L")
+    assert _load(tmp_path, path=str(tmp_path / "grey")).train.x.shape == (1, 8, 8, 3)
     _by_class(tmp_path / "pictures")
     file = tmp_path / "pictures" / "dog" / "03.png"
     Image.new("RGB", (8, 8)).save(file, "PCX")
@@ -229,6 +232,13 @@ def test_a_class_may_be_called_valid(tmp_path: Path) -> None:
     for label in ("valid/x.png", "valid/y.png", "invalid/x.png"):
         _save(tmp_path / "pictures" / label, 0)
     assert _load(tmp_path).num_classes == 2
+
+
+def test_a_split_with_domains_in_one_part_is_named(tmp_path: Path) -> None:
+    _by_domain(tmp_path / "pictures" / "train")
+    _by_class(tmp_path / "pictures" / "test")
+    with pytest.raises(DataError, match="only one of train/ and test/ has folders of domains above those of classes"):
+        _load(tmp_path)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:

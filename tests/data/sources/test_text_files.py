@@ -46,6 +46,13 @@ def test_a_byte_order_mark_is_no_character(tmp_path: Path) -> None:
     assert np.array_equal(*texts)
 
 
+def test_line_ends_are_one_character_however_they_are_written(tmp_path: Path) -> None:
+    unix, windows = tmp_path / "unix.txt", tmp_path / "windows.txt"
+    unix.write_bytes(TEXT.encode())
+    windows.write_bytes(TEXT.replace("\n", "\r\n").encode())
+    assert np.array_equal(*(load("auto", file, train_share=0.5).train.x.text for file in (unix, windows)))
+
+
 def test_one_text_is_split_in_order_without_overlap(tmp_path: Path) -> None:
     data = load("auto", written(tmp_path, "a.txt"), train_share=0.5)
     windows = len(TEXT) - 80

@@ -17,19 +17,45 @@ from tests.data.torch_datasets.scene import LABELS, TEST, VECTORS, Items, N, Wit
 TRIED = {0: 0, 3: 0, 39: 0}
 
 
-def test_an_attribute_is_used_and_no_item_is_read() -> None:
+def test_an_attribute_is_used_and_one_item_of_each_class_is_read() -> None:
     data: Any = WithTargets(vector)
-    assert labels_of(data, TRIED, "here").tolist() == LABELS.tolist()
-    data.targets = torch.from_numpy(LABELS)
-    assert labels_of(data, TRIED, "here").tolist() == LABELS.tolist()
-    assert not data.reads
+    for targets in (LABELS.tolist(), torch.from_numpy(LABELS), LABELS.astype(np.uint8)):
+        data.reads.clear()
+        data.targets = targets
+        assert labels_of(data, TRIED, "here").tolist() == LABELS.tolist()
+        assert set(data.reads) == {int(np.flatnonzero(label == LABELS)[0]) for label in (1, 2)}
+
+
+def test_items_that_merge_a_rare_class_of_the_attribute_raise() -> None:
+    data: Any = WithTargets(lambda row: (VECTORS[row], int(LABELS[row]) % 2))
+    with pytest.raises(DataError, match=r"here: the label of item \d+ is 0, but 2 in the attribute"):
+        labels_of(data, TRIED, "here")
+
+
+@pytest.mark.parametrize("held", [[20, 90], [0.1, 0.7], [np.float32(0.1), np.float32(0.7)]])
+def test_labels_have_the_type_of_the_items(held: list[Any]) -> None:
+    data: Any = Items(lambda row: (VECTORS[row], torch.tensor(float(data.labels[row]))))
+    data.labels = held * (N // 2)
+    labels = labels_of(data, {0: np.float32(held[0]), 3: np.float32(held[1])}, "here")
+    assert labels.dtype == np.float32
+    np.testing.assert_array_equal(labels, np.float32(data.labels))
+
+
+@pytest.mark.parametrize("held", [["cat", "dog"], ["a.png", "b.png"], [[1], [1, 2]], [0.0, 1.0]])
+def test_an_attribute_of_names_or_of_another_type_is_ignored(held: list[Any]) -> None:
+    data: Any = Items(lambda row: (VECTORS[row], row % 2))
+    data.labels = held * (N // 2)
+    assert labels_of(data, {0: 0, 3: 1}, "here").tolist() == [0, 1] * (N // 2)
+    maps: Any = Items(lambda row: (VECTORS[row], np.full((2, 2), row)))
+    maps.targets = LABELS
+    assert labels_of(maps, {3: np.full((2, 2), 3)}, "here").shape == (N, 2, 2)
 
 
 def test_subsets_and_concatenations_have_the_labels_of_their_parts() -> None:
     data: Any = WithTargets(vector)
     nested: Any = ConcatDataset([Subset(Subset(data, range(10, 20)), [9, 0]), data])
     assert labels_of(nested, {}, "here").tolist() == [LABELS[19], LABELS[10], *LABELS]
-    assert not data.reads
+    assert len(data.reads) == 3
     mixed: Any = ConcatDataset([data, Items(vector)])
     assert labels_of(mixed, {}, "here").tolist() == [*LABELS, *LABELS]
     assert len(data.reads) == N
