@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import uuid
@@ -179,13 +180,14 @@ def located(place: str | Path) -> Path | RemoteFolder:
     """An absolute path, or a remote folder if the text is a URI.
 
     Raises:
-        ScenarioError: It is a Path made from a URI.
+        ScenarioError: It is a Path made from a URI, or a URI of one slash.
     """
     if isinstance(place, str) and "://" in place:
         return RemoteFolder(place)
-    if isinstance(place, Path) and _COLLAPSED.match(str(place)):
-        raise ScenarioError(f"'{place}': a Path cannot represent a URI; pass it as a string")
-    return Path(place).absolute()
+    if _COLLAPSED.match(str(place)):
+        written = str(place).replace(":/", "://", 1)
+        raise ScenarioError(f"'{place}': write '{written}', in Python as a string (a Path cannot represent a URI)")
+    return Path(os.path.expanduser(place)).absolute()  # noqa: PTH111 - no error for a user that does not exist
 
 
 def local(place: str | Path, key: str, why: str) -> Path:

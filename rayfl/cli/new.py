@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import keyword
+import shlex
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def _execute(options: argparse.Namespace) -> int:
                 file.write(text)
     except OSError as error:
         raise ResourceError(f"--folder: cannot write to '{options.folder}': {error.strerror}") from None
-    scenario = next(iter(written))
+    scenario = shlex.quote(str(next(iter(written))))
     console = Console(highlight=False, soft_wrap=True)
     console.print(*(f"wrote {path}" for path in written), sep="\n", markup=False)
     console.print(

@@ -157,14 +157,15 @@ def has_quick_form(name: str) -> bool:
 
 
 def override_pairs(overrides: Overrides) -> list[tuple[str, Any]]:
-    """Returns overrides as pairs of key path and value, in order.
+    """Returns overrides as pairs of key path and value, in order; a section's table changes it key by key.
 
     Raises:
         ScenarioError: A text is not `key.path=value`, its value cannot be read, or something else is no override.
     """
     if isinstance(overrides, str) or not isinstance(overrides, Iterable):
         overrides = [overrides]
-    return [_pair(one) for one in (overrides.items() if isinstance(overrides, Mapping) else overrides)]
+    given = [_pair(one) for one in (overrides.items() if isinstance(overrides, Mapping) else overrides)]
+    return [pair for key, value in given for pair in table_overrides({key: value})]
 
 
 def _pair(override: Any) -> tuple[str, Any]:

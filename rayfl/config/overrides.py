@@ -5,6 +5,7 @@ The rules are the same for bases, [quick] and command lines.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, get_origin
@@ -69,8 +70,11 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, raw = (part.strip() for part in text.partition("="))
     if not equals or not key:
         raise ScenarioError(f"'{text}' is not an override; write key.path=value, for example phases.0.rounds=10")
-    adapter = TypeAdapter(_annotation(key, str))
-    candidates = [*_toml_value(key, raw), raw]
+    annotation = _annotation(key, str)
+    adapter, parsed = TypeAdapter(annotation), _toml_value(key, raw)
+    if not parsed and raw[:1] in {"[", "{"} and annotation is not str:
+        raise ScenarioError(f"{key}: {raw} is not TOML: quote texts, write 0.5 rather than .5, and = in tables")
+    candidates = [*parsed, raw]
     for candidate in candidates:
         try:
             adapter.validate_python(candidate)
@@ -107,8 +111,9 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
         if not isinstance(node, dict | list):
             raise ScenarioError(f"{key}: '{where}' is a value, not a table")
     if isinstance(node, list):
-        node[_index(node, last, key)] = value
-    else:
+        last = _index(node, last, key)
+        node[last] = node[last] if _keeps(key, value) else value
+    elif not (last in node and _keeps(key, value)):
         node[last] = value
         if len(parents) == 2 and parents[0] == "phases" and last in _EITHER:
             node.pop(_EITHER[str(last)], None)
@@ -117,14 +122,15 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Flattens a table of overrides; `"data.clients" = 40` and `clients = 40` under [data] are equivalent.
 
-    Sections, phases and choices without a `name` in their table change key by key; all other values are replaced.
+    Sections, phases and choices without a `name` in their table change key by key; all other values are replaced. An
+    empty table makes a section that is not there.
 
     Yields:
         Pairs of key path and value.
     """
     for key, value in table.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and _changes_keys(path, value):
+        if isinstance(value, Mapping) and value and _changes_keys(path, value):
             yield from table_overrides(value, f"{path}.")
         else:
             yield path, value
@@ -157,6 +163,11 @@ def _name_at(tables: Mapping[str, Any], key: str) -> Any:
     except (KeyError, IndexError, TypeError, ScenarioError):
         return None
     return node.get("name") if isinstance(node, Mapping) else node
+
+
+def _keeps(path: str, value: Any) -> bool:
+    """Whether a value is a table that changes a section key by key, and has no keys."""
+    return isinstance(value, Mapping) and not value and _changes_keys(path, value)
 
 
 def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:
@@ -213,7 +224,7 @@ def _toml_value(key: str, raw: str) -> list[Any]:
     try:
         value = tomllib.loads(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
-        return []
+        return [float(raw)] if re.fullmatch(r"[+-]?(\.\d+|\d+\.)", raw) else []
     except RecursionError:
         raise too_deep(key) from None
     except ValueError:

@@ -189,6 +189,8 @@ class Scenario(Section):
         names = [phase.name for phase in phases]
         if len(set(names)) != len(names):
             raise ValueError(f"two phases have the same name: {', '.join(names)}")
+        if unclear := [name for name in names if "." in name or name.isdecimal()]:
+            raise ValueError(f"'{unclear[0]}' is no name that keys could contain; use neither dots nor digits alone")
         run: list[Phase] = []
         done = 0
         for phase in phases:

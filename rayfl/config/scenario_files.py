@@ -67,6 +67,11 @@ def find(name: str | Path, folder: Path | None = None, kind: str = "scenario") -
 
         similar = nearest(str(name), known)
         hint = "`rayfl list` lists all" if similar.startswith("known: ") else similar
+        command = {"scenario": "grid", "grid": "run"}.get(kind)
+        if command and str(name) in _by_name("grid" if kind == "scenario" else "scenario"):
+            hint = f"there is one for `rayfl {command} {name}`"
+        elif os.path.isfile(beside):  # noqa: PTH113 - unlike Path.is_file, also false for a name that is too long
+            hint = f"did you mean '{beside}'?"
         raise ScenarioError(f"no {kind} '{name}'; {hint} (or give a path ending in .toml)")
     return known[str(name)]
 

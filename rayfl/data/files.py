@@ -29,6 +29,7 @@ def data_folder(named: str | Path | None = None) -> Path:
     """
     if named is None:
         return Path(os.environ.get("RAYFL_DATA") or f"{_HOME}/data").expanduser()
+    named = os.path.expanduser(named)  # noqa: PTH111 - no error for a user that does not exist
     if not os.path.isdir(named):  # noqa: PTH112 - unlike Path.is_dir, also false for a name that is too long
         raise DataError(f"--data-dir: there is no folder '{named}'")
     return Path(named)

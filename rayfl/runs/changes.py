@@ -36,11 +36,19 @@ def check_something_left(folder: Path, scenario: Scenario, callbacks: Given, whe
 
     Raises:
         ResourceError: It finished, and neither more rounds nor other callbacks would let it continue.
+        ScenarioError: It finished with more rounds, which would be lost if it had no checkpoint.
     """
     status = readable_status(folder)
     if status is None or status["status"] != "finished":
         return
     before, now = _ended_as(folder, status.get("rounds")), resolve(scenario)
+    fewer = [
+        f"rounds: {old}, now {new}" for old, new in zip(_lengths(before), _lengths(now), strict=False) if new < old
+    ]
+    if (done := status.get("rounds") or 0) > sum(_lengths(now)):
+        fewer.append(f"rounds in all: {done}, now {sum(_lengths(now))}")
+    if fewer and not status.get("stopped"):
+        raise ScenarioError(f"'{where}' has finished with more rounds ({fewer[0]}); run fewer in another folder")
     if any(_differences(before, now)) or _lengths(before) != _lengths(now):
         return
     if status.get("rounds") not in (None, sum(_lengths(now))):

@@ -51,6 +51,7 @@ def value_at(scenario: Scenario, path: str) -> Any:
         ("phases.1.rounds = 10", 10),
         ("phases.0.local.lr=3", 3.0),
         ("phases.0.local.lr=1e-3", 0.001),
+        ("phases.1.cohort=.5", 0.5),
         ("phases.0.local.clip_norm=10", 10.0),
         ("phases.0.local.steps=20", 20),
         ("phases.0.local.drop_last=true", True),
@@ -125,7 +126,25 @@ def test_overrides_may_be_a_table_of_python_values(path: str, value: Any, expect
         assert found == expected
         assert type(found) is type(expected)
     else:
-        assert (found.name, found.schedule) == ("new", "parallel")
+        assert (found.name, found.schedule) == ("new", "relay")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["phases.second.local={lr=0.3}", "evaluation={every=2}"],
+        {"phases": {"second": {"local": {"lr": 0.3}}}, "evaluation": {"every": 2}},
+        {"phases.second.local.lr": 0.3, "evaluation.every": 2, "evaluation": {}, "phases.second": {}},
+    ],
+)
+def test_a_table_changes_a_section_key_by_key_as_in_a_base(change: Any) -> None:
+    rest = {"phases.second.local.epochs": 4, "evaluation.per_client": True}
+    before = load_scenario(TABLES, rest)
+    expected = load_scenario(before, ["phases.second.local.lr=0.3", "evaluation.every=2"])
+    assert load_scenario(before, change) == expected
+    assert expected.phases[1].local.epochs == 4
+    with pytest.raises(ScenarioError, match="participation: has no effect without any key"):
+        load_scenario(before, {"participation": {}})
 
 
 def test_an_option_of_a_short_name_keeps_the_name() -> None:
@@ -174,6 +193,8 @@ def test_only_the_named_key_changes() -> None:
         ("phases.-1.rounds=3", r"phases.-1: no phase is called '-1'"),
         ("phases.².rounds=3", r"phases.²: no phase is called '²'"),
         ("data.augment.crop.padding=3", r"data.augment.crop: the list has 2 elements, counted from 0 to 1"),
+        ("model={name=mlp,hidden=[8]}", r"model: {name=mlp,hidden=\[8\]} is not TOML: quote texts, write 0\.5 rather"),
+        ("callbacks=[best_model]", r"callbacks: \[best_model\] is not TOML: quote texts"),
         ("phases.2={}", r"phases.2: the list has 2 elements"),
         ("phases.0.rounds.more=3", r"phases.0.rounds.more: 'phases.first.rounds' is a value, not a table"),
         ("phases.0.cohort.bernoulli=0.5", r"'phases.first.cohort' is a value, not a table"),

@@ -78,7 +78,11 @@ ORDERS = ["sampled", "fixed", "no_repeat"]
 @st.composite
 def phases(draw: st.DrawFn) -> tuple[Phase, ...]:
     result = []
-    for name in draw(st.lists(text, min_size=1, max_size=3, unique=True)):
+    for name in draw(
+        st.lists(
+            text.filter(lambda name: "." not in name and not name.isdecimal()), min_size=1, max_size=3, unique=True
+        )
+    ):
         schedule = draw(st.sampled_from(["relay", "parallel"]))
         result.append(
             TypeAdapter(Phase).validate_python(

@@ -78,6 +78,12 @@ def message_for(path: str, value: Any) -> str:
             {"mean": [0.5], "std": [0.0]},
             "data.normalize: mean and std need one value per channel, std above 0",
         ),
+        (
+            "phases.1.name",
+            "p1.5",
+            "phases: 'p1.5' is no name that keys could contain; use neither dots nor digits alone",
+        ),
+        ("phases.1.name", "2", "phases: '2' is no name that keys could contain; use neither dots nor digits alone"),
         ("phases.1.name", "first", "phases: two phases have the same name: first, first"),
         ("phases", [], "phases: must not be empty (got [])"),
         ("data", 3, "data: must be a table (got 3)"),

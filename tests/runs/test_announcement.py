@@ -51,7 +51,7 @@ def test_generated_data_stands_out_and_says_for_which_data_and_why() -> None:
     assert line.startswith(f"{yellow}data     femnist, generated: 4 clients with ")
     assert line.endswith(plain)
     assert notice.startswith(f"{yellow}note     Stand-in for FEMNIST (generated handwriting), not real data: ")
-    assert "get the real data with `python -m rayfl.data.download femnist" in notice
+    assert "data.source is 'generated'; leave it out to use real files" in notice
     assert "writers, seed" not in file.getvalue()  # the description is for the records
 
 

@@ -205,8 +205,8 @@ def check_is_cluster(address: str) -> None:
         address = local_address()
         if not address:
             raise ResourceError(
-                "no Ray cluster runs on this machine: start one (ray start --head), name the head node's host:port, or "
-                "leave the address out to run on this machine only"
+                "no Ray cluster runs on this machine: start one (ray start --head), or name the head node's host:port "
+                "(only `rayfl run` and `rayfl grid` need no cluster)"
             )
         if "RAY_AUTH_MODE" not in os.environ and token_from(os.environ, Path.home()):
             return  # Ray then sends the token that it finds

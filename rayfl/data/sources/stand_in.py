@@ -64,6 +64,8 @@ def files_or_generated(
     why = "data.source is 'generated'" if source == "generated" else f"no files in {folders[0]}"
     stand_in = generate()
     remedy = get.replace("get it", "get the real data")
+    if source == "generated":
+        remedy = "leave it out to use real files"
     notice = f"{STAND_IN} {title} (generated {kind}), not real data: {why}; {remedy}"
     description = f"{notice}. {stand_in.provenance.description}"
     return replace(stand_in, provenance=Provenance("generated", description, notice=notice))

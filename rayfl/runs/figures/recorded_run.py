@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -142,7 +143,9 @@ def read_run(folder: Path, place: GridPlace | None = None) -> RecordedRun:
     if archive.status is None:
         raise DataError(f"'{folder}' is not the folder of a run: it has no {STATUS}; name a folder below runs/")
     if (status := archive.status["status"]) != "finished":
-        todo = "wait until it has" if status in UNDER_WAY else f"resume it with: rayfl resume {folder}"
+        todo = (
+            "wait until it has" if status in UNDER_WAY else f"resume it with: rayfl resume {shlex.quote(str(folder))}"
+        )
         raise DataError(f"'{folder}': the run has not finished ({status}); {todo}")
     archive.check_complete()
     return read_so_far(archive, place)

@@ -99,9 +99,9 @@ def grid(
     *,
     overrides: Overrides = (),
     quick: bool = False,
-    only: Sequence[str] = (),
-    seeds: Collection[int] = (),
-    tasks: Collection[int] = (),
+    only: str | Sequence[str] = (),
+    seeds: int | Collection[int] = (),
+    tasks: int | Collection[int] = (),
     backend: Literal["ray", "inline"] = "ray",
     address: str | None = None,
     out: str | Path = OUT,
@@ -162,6 +162,8 @@ def grid(
         )
     options = replace(options, data_dir=data_folder(data_dir).absolute(), minutes=None)  # the limit is the grid's
     loaded, pairs = load_grid(grid), override_pairs(overrides)
+    only = [only] if isinstance(only, str) else only
+    seeds, tasks = ([one] if isinstance(one, int) else one for one in (seeds, tasks))
     in_full = not quick and not isinstance(grid, Mapping) and is_shipped(find(grid, kind="grid"))
     # absolute paths, since a connection to Ray may change the working directory
     place = local(out, "out", AT_URI)

@@ -39,7 +39,7 @@ def test_generated_never_looks_for_files() -> None:
     assert dataset.provenance.source == "generated"
     assert dataset.provenance.description == (
         "Stand-in for Gold (generated sand), not real data: data.source is 'generated'; "
-        "get the real data with a spade. Rows of zeros"
+        "leave it out to use real files. Rows of zeros"
     )
 
 

@@ -284,7 +284,10 @@ def test_the_command_takes_uris(store: ObjectStore, tmp_path: Path, capsys: pyte
             lambda uri: rayfl.run("femnist_cyclic", starts=uri),
             "starts: .* but rayfl reads it from the disk of this machine",
         ),
-        (lambda uri: rayfl.run("femnist_cyclic", out=Path(uri)), "a Path cannot represent a URI; pass it as a string"),
+        (
+            lambda uri: rayfl.run("femnist_cyclic", out=Path(uri)),
+            "in Python as a string .a Path cannot represent a URI",
+        ),
         (lambda uri: rayfl.grid("cyclicfl_table_2", out=uri), "out: .*: use a folder that every node can access"),
         (lambda uri: rayfl.submit("femnist_cyclic", out=uri), "out: .*handles read a submitted run's records on the"),
         (lambda uri: rayfl.submit("femnist_cyclic", folder=uri), "folder: .*handles read a submitted run's records"),

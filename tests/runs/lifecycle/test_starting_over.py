@@ -12,7 +12,7 @@ from rich.console import Console
 
 import rayfl
 from rayfl.callbacks.callback import Callback, RunSoFar
-from rayfl.errors import ResourceError
+from rayfl.errors import ResourceError, ScenarioError
 from rayfl.runs.archive import RunArchive
 from rayfl.runs.old_records import OldRecords
 from rayfl.runs.resume import run_in_place
@@ -66,6 +66,19 @@ def test_a_finished_run_has_nothing_to_resume_and_stays_as_it_is(finished: Path)
         ResourceError, match=r"^nothing to resume: the run in '.*' has finished; add rounds with --more"
     ):
         run(finished, resume=finished)
+    assert contents(finished) == before
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_a_finished_run_is_not_replaced_by_one_of_fewer_rounds(finished: Path, edited: bool) -> None:
+    if edited:
+        file = finished / "scenario.toml"
+        file.write_text(file.read_text().replace("rounds = 3", "rounds = 1"))
+    before = contents(finished)
+    with pytest.raises(
+        ScenarioError, match=r"has finished with more rounds \(rounds.*: 3, now 1\); run fewer in another"
+    ):
+        run(finished, resume=finished, overrides={} if edited else {"phases.0.rounds": 1})
     assert contents(finished) == before
 
 
