@@ -108,9 +108,11 @@ class Ranked(Callback):
         return True
 
     def state(self) -> Mapping[str, Any]:
-        return {"best": self._best, "best_round": self._best_round}
+        return {"best": self._best, "best_round": self._best_round, "by": [self.metric, self.mode, self.phase]}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
+        if state.get("by", by := self.state()["by"]) != by:  # it may rank by another metric when a run resumes
+            return
         self._best, self._best_round = state["best"], state["best_round"]
 
     def column(self, run: RunSoFar) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 from rayfl.algorithms.construction import build_algorithm
 from rayfl.config.execution import Resources
 from rayfl.config.local import Local
-from rayfl.config.phase import AsynchronousPhase, CentralPhase, Phase
+from rayfl.config.phase import CentralPhase, Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
-from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.engine.plan.cohort import expected_updates
 from rayfl.errors import ScenarioError
 from rayfl.local.steps import batches_of_steps, typical
 
@@ -138,6 +138,4 @@ def _passes(phase: Phase, sizes: np.ndarray) -> float:
     distinct, counts = np.unique(build_algorithm(phase).training_sizes(sizes), return_counts=True)
     trained = [sum(map(sum, batches_of_steps(local, int(size)))) for size in distinct]
     per_update = float(np.dot(trained, counts)) / len(sizes)
-    cohort = expected_cohort_size(phase, len(sizes))
-    updates = phase.answers_per_step if isinstance(phase, AsynchronousPhase) else cohort
-    return phase.rounds * updates * per_update / float(sizes.sum())
+    return phase.rounds * expected_updates(phase, len(sizes)) * per_update / float(sizes.sum())

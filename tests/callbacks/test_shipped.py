@@ -128,6 +128,15 @@ def test_early_stopping_goes_on_from_its_state() -> None:
     assert after(second, values[3:], first=4) == 5
 
 
+def test_a_best_of_another_metric_is_none() -> None:
+    """Callbacks may change when a run resumes."""
+    first = EarlyStopping(metric="test_loss", patience=3)
+    assert after(first, [0.1, 3.0]) is None
+    second = EarlyStopping(metric="test_error", mode="min", patience=1)
+    second.load_state(json.loads(json.dumps(first.state())))
+    assert second.state()["best"] is None
+
+
 def test_early_stopping_says_what_the_best_was() -> None:
     so_far: Any = RunSoFar(None, Headline(), *[None] * 3)  # type: ignore[arg-type]
     so_far.caller = "early_stopping"

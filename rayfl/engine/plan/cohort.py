@@ -10,7 +10,7 @@ import numpy as np
 
 from rayfl.algorithms.construction import build_sampler
 from rayfl.config.cohort import Bernoulli, BySampler, BySize, Explicit, Pooled
-from rayfl.config.phase import Phase
+from rayfl.config.phase import AsynchronousPhase, Phase
 from rayfl.data.held_out import pool_number
 from rayfl.engine.plan.rounds import RoundIndex
 from rayfl.errors import ScenarioError
@@ -107,6 +107,13 @@ def expected_cohort_size(phase: Phase, num_clients: int) -> float:
     if isinstance(cohort, Bernoulli):
         return cohort.bernoulli * num_clients
     return sum(cohort_sizes(phase, num_clients)) / 2
+
+
+def expected_updates(phase: Phase, num_clients: int) -> float:
+    """The mean number of client updates in a phase's rounds: one for each client, or the answers of a step."""
+    if isinstance(phase, AsynchronousPhase):
+        return phase.answers_per_step
+    return expected_cohort_size(phase, num_clients)
 
 
 def drawn_in_secret(phase: Phase, num_clients: int) -> bool:

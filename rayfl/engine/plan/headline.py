@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
-from rayfl.config.execution import NUMBER_OF_CLIENTS, Evaluation
+from rayfl.config.execution import NUMBER_OF_CLIENTS, ClientStatistic, Evaluation
 from rayfl.config.phase import Phase
 from rayfl.config.scenario import Scenario
 from rayfl.config.section import Named
@@ -104,6 +104,27 @@ def is_part(column: str, columns: Container[str]) -> bool:
     return bool(part) and whole in columns
 
 
+_ENDING = re.compile(rf"_(mean|variance|variance_corrected|lowest_\d+|{NUMBER_OF_CLIENTS})$")
+
+
+def statistic_over_clients(column: str, columns: Container[str]) -> re.Match[str] | None:
+    """The ending of a column, among others, that has a statistic over clients.
+
+    Their number, or in older records what the statistic is of, stands beside it: a metric may be called
+    `explained_variance`.
+    """
+    ending = _ENDING.search(column)
+    stem = column[: ending.start()] if ending else ""
+    return ending if stem in columns or f"{stem}_{NUMBER_OF_CLIENTS}" in columns else None
+
+
+def label_in(column: str, labels: Iterable[str]) -> str | None:
+    """The longest label that a column is named after, alone or with a set of samples and a statistic over clients."""
+    statistics = "|".join(get_args(ClientStatistic))
+    matches = [label for label in labels if re.fullmatch(rf"(.*_)?{re.escape(label)}(_({statistics}))?", column)]
+    return max(matches, key=len, default=None)
+
+
 def words_of(column: str) -> str:
     """Returns the name of a column of the records as people read it.
 
@@ -131,10 +152,10 @@ def unit_of(column: str, headline: Headline) -> Unit:
     if column.endswith(f"_{NUMBER_OF_CLIENTS}"):
         return Unit(1, "")
     column = column.partition(PART)[0]
-    shares = [*headline.shares, *([headline.metric] if headline.is_share else [])]
-    if not any(re.search(rf"(^|_){re.escape(metric)}(_|$)", column) for metric in shares):
+    label = label_in(column, [*headline.shares, headline.metric])
+    if label is None or not (label in headline.shares or (label == headline.metric and headline.is_share)):
         return Unit(1, "")
-    return Unit(1e4, "%²") if "_variance" in column else Unit(100, "%")
+    return Unit(1e4, "%²") if "_variance" in column.rpartition(label)[2] else Unit(100, "%")
 
 
 def check_target(target: float, column: str, headline: Headline) -> None:

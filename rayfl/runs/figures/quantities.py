@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 
 from rayfl.config.registry import nearest
-from rayfl.engine.plan.headline import Headline, unit_of
+from rayfl.engine.plan.headline import PART, Headline, statistic_over_clients, unit_of
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 
@@ -162,8 +162,9 @@ def _metric(run: RecordedRun, column: str) -> Quantity:
     words = _WORDS.get(column, "")
     if not words:
         stem, ending = column, ""
+        over_clients = statistic_over_clients(column, run.columns)
         for pattern, text in _ENDINGS:
-            if match := pattern.search(column):
+            if (match := pattern.search(column)) and (over_clients or match[0].startswith(PART)):
                 stem, ending = column[: match.start()], match.expand(text)
                 break
         words = stem.replace("_", " ") + ending

@@ -6,7 +6,6 @@ Loads no PyTorch.
 from __future__ import annotations
 
 import math
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rayfl.engine.columns import METRICS_MEANINGS
-from rayfl.engine.plan.headline import Headline, is_part
+from rayfl.engine.plan.headline import Headline, is_part, statistic_over_clients
 from rayfl.engine.plan.rounds import PhaseSpan, phase_spans
 from rayfl.errors import DataError
 from rayfl.files import reading
@@ -28,10 +27,6 @@ from rayfl.runs.status import STATUS, UNDER_WAY
 
 NO_METRICS = ("phase", "round", "round_in_phase")
 """Columns of metrics.jsonl that identify a row."""
-
-OVER_CLIENTS = re.compile(r"_(mean|variance|variance_corrected|lowest_\d+|clients)$")
-"""Columns of metrics.jsonl with statistics over clients."""
-
 
 _NO_SCORES = {meaning.name for meaning in METRICS_MEANINGS}
 
@@ -108,8 +103,8 @@ class RecordedRun:
     def scores(self) -> list[str]:
         """The columns with losses and metrics of sets of samples, without those of single classes and over clients."""
         before = takewhile(lambda column: column != "train_loss", self.columns)
-        whole = [column for column in before if not is_part(column, self.columns)]
-        return [column for column in whole if column not in _NO_SCORES and not OVER_CLIENTS.search(column)]
+        whole = [column for column in before if not is_part(column, self.columns) and column not in _NO_SCORES]
+        return [column for column in whole if not statistic_over_clients(column, self.columns)]
 
     @property
     def sets(self) -> list[str]:
@@ -192,7 +187,9 @@ def from_rows(
 
     Outside a grid, the row of the place is the run's title, and that of the grid and the column are empty.
     """
-    names = dict.fromkeys(name for row in rows for name in row if name not in NO_METRICS)
+    # an earlier phase may have other metrics, and in every row these come before the training loss
+    scores = (takewhile(lambda name: name != "train_loss", row) for row in rows if "train_loss" in row)
+    names = dict.fromkeys(name for names in (*scores, *rows) for name in names if name not in NO_METRICS)
     columns = {name: np.array([_number(row.get(name)) for row in rows], np.float64) for name in names}
     return RecordedRun(
         where,

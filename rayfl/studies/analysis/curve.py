@@ -18,7 +18,7 @@ from matplotlib.ticker import MaxNLocator
 from pydantic import Field, NonNegativeInt, PositiveInt
 from scipy.signal import savgol_filter
 
-from rayfl.engine.plan.cohort import expected_cohort_size
+from rayfl.engine.plan.cohort import expected_updates
 from rayfl.engine.plan.headline import check_target
 from rayfl.errors import DataError, ScenarioError
 from rayfl.runs.figures.style import COLOURS
@@ -211,7 +211,7 @@ def switch_of(run: RunFolder) -> int:
 
 
 def _cohort(run: RunFolder, round: int) -> float:
-    return expected_cohort_size(run.plans[run.index(round).phase].phase, run.clients)
+    return expected_updates(run.plans[run.index(round).phase].phase, run.clients)
 
 
 def _evaluated(run: RunFolder) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from rayfl.config.cohort import BySampler
 from rayfl.engine.assignment import grouped
 from rayfl.engine.host import Host
 from rayfl.engine.plan.cohort import cohort_of, expected_cohort_size
+from rayfl.engine.plan.headline import comparable_phases
 from rayfl.engine.plan.phase_plan import PhasePlan
 from rayfl.engine.reduction import HostAnswers, Reduction
 from rayfl.engine.server_round import ServerRound
@@ -62,21 +63,32 @@ class ReplayedRound:
 def replayable_rounds(folder: RunFolder, wanted: Sequence[int] = ()) -> list[int]:
     """The wanted rounds, or by default those of all parallel phases, after checking that they can be replayed.
 
+    Only phases whose metric ranks the run count: scores of others are not comparable.
+
     Raises:
-        ScenarioError: The run has no such round, or its phase cannot be replayed.
+        ScenarioError: The run has no such round, or its phase cannot be replayed or has other metrics.
         DataError: A required model was not kept.
     """
     if beyond := [round for round in wanted if not 1 <= round <= folder.rounds]:
         raise ScenarioError(f"rounds: the run '{folder.path.name}' has rounds 1 to {folder.rounds}, not {beyond[0]}")
+    phases = folder.scenario.phases
+    ranked = comparable_phases(folder.scenario, phases[-1]) or [phase.name for phase in phases]
     rounds = list(wanted)
     if not rounds:
-        parallel = {plan.number for plan in folder.plans if plan.phase.schedule == "parallel"}
+        parallel = {
+            plan.number for plan in folder.plans if plan.phase.schedule == "parallel" and plan.phase.name in ranked
+        }
         rounds = [round for round in range(1, folder.rounds + 1) if folder.index(round).phase in parallel]
     if not rounds:
         raise ScenarioError(f"'{folder.path}': it has no parallel phase, and only their rounds have local models")
     folder.check_drawn()
-    for number in {folder.index(round).phase for round in rounds}:
-        check_replayable(folder.plans[number])
+    for plan in [folder.plans[number] for number in {folder.index(round).phase for round in rounds}]:
+        check_replayable(plan)
+        if plan.phase.name not in ranked:
+            raise ScenarioError(
+                f"rounds: '{plan.phase.name}' has another task or metric than '{ranked[-1]}', which ranks the run; "
+                "choose rounds of other phases"
+            )
     folder.check_kept([number for round in rounds for number in (round - 1, round)])
     return sorted(rounds)
 

@@ -188,6 +188,8 @@ def _means_of(ends: Sequence[Sequence[tuple[float, str]]]) -> list[tuple[float, 
 def _caption(recorded: Recorded, smooth: int, band: Band, scores: str = "") -> str:
     """States which rounds scores are from, what the means and bands are over, the data, and the version."""
     parts = [*([scores] if scores else []), *_means(recorded, band)]
+    if not scores and any(len({int(run.rounds[-1]) for run in group.runs}) > 1 for group in recorded.groups):
+        parts.append("a line ends where the first of its runs ends")
     parts += [f"smoothed over {smooth} evaluated rounds"] if smooth > 1 else []
     parts.append(f"data: {data_text(recorded.data)}")
     parts += [*recorded.notes, f"rayfl\N{NO-BREAK SPACE}{rayfl.__version__}"]

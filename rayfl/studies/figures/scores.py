@@ -5,16 +5,14 @@ And when runs first reach a score, and at what cost.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from rayfl.config.execution import ClientStatistic
-from rayfl.engine.plan.headline import PART
+from rayfl.engine.plan.headline import PART, label_in, statistic_over_clients
 from rayfl.errors import ScenarioError
 from rayfl.runs.figures.recorded_run import RecordedRun, client_updates
 from rayfl.studies.grid.results import TAIL
@@ -114,17 +112,19 @@ def higher_is_better(column: str, runs: Iterable[RecordedRun]) -> bool | None:
     Lower variances over clients are better. The directions of metrics other than the headline metric and the loss come
     from the registered metrics or from the scenario; that of another is known only if the scenario says it.
     """
-    if column in LOWER_IS_BETTER or re.search(r"_variance(_corrected)?$", column):
+    runs = list(runs)
+    endings = (statistic_over_clients(column, run.columns) for run in runs)
+    if column in LOWER_IS_BETTER or any(ending and "variance" in ending[1] for ending in endings):
         return False
     column = column.partition(PART)[0]
     directions: dict[str, bool | None] = {"loss": False}
     for run in runs:
         directions |= _stated(run) | {run.headline.metric: run.headline.higher_is_better}
-    if _label_in(column, directions) is None:
+    if label_in(column, directions) is None:
         from rayfl.tasks.metrics import metrics  # loads PyTorch
 
         directions |= {name: getattr(metrics.resolve(name), "higher_is_better", None) for name in metrics}
-    label = _label_in(column, directions)
+    label = label_in(column, directions)
     return None if label is None else directions[label]
 
 
@@ -139,13 +139,6 @@ def _stated(run: RecordedRun) -> dict[str, bool | None]:
                 label = table.get("label") or name.rpartition(":")[2].rpartition(".")[2]
                 directions[str(label)] = table.get("higher_is_better")
     return directions
-
-
-def _label_in(column: str, labels: Iterable[str]) -> str | None:
-    """The longest label that a column is named after, alone or with a set of samples and a statistic over clients."""
-    statistics = "|".join(get_args(ClientStatistic))
-    matches = [label for label in labels if re.fullmatch(rf"(.*_)?{re.escape(label)}(_({statistics}))?", column)]
-    return max(matches, key=len, default=None)
 
 
 def best_round(run: RecordedRun, window: int = 1) -> int | None:

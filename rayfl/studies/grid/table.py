@@ -5,6 +5,7 @@ As table.md, on a terminal, and as table.parquet, with a row for every run.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -104,7 +105,7 @@ class GridTable:
         `45.20 ± 0.31 (46.10)` is the mean and the sample standard deviation over the seeds, and the published value; in
         a grid with tasks, the deviation is over tasks, each averaged over its seeds. If some runs have no value, the
         entry counts those that do: `45.20, 1 of 3 seeds, 1 diverged`, or `45.20, 7 of 30 runs` with tasks. A cell
-        without any is `failed`, `diverged` or `not run`.
+        without any is `failed`, `diverged`, `not run`, or `undefined` by the samples.
         """
         values = self._values(name, row, column)
         failed = Counter(run.status for run in self._failed if (run.place.row, run.place.column) == (row, column))
@@ -115,7 +116,7 @@ class GridTable:
             ((status, count),) = failed.items()
             parts = [status, *self._counted(count)]
         else:
-            parts = [f"{count} {status}" for status, count in failed.items()] or ["not run"]
+            parts = [f"{count} {status}" for status, count in failed.items()] or [self._missing(row, column)]
         return ", ".join(parts) + _in_brackets(self._published(name, row, column), _numbers(name))
 
     def _difference(self, name: str, row: str, reference: str, column: str) -> str:
@@ -126,8 +127,11 @@ class GridTable:
         values, others = self._values(name, row, column), self._values(name, reference, column)
         difference = paired_difference(values, others)
         if difference is None:
-            return "not run"
+            return self._missing(row, column) if self._runs_of(reference, column) else "not run"
         return ", ".join([_NUMBERS.difference(difference), *self._counted(len(values.keys() & others.keys()))])
+
+    def _missing(self, row: str, column: str) -> str:
+        return "undefined" if self._runs_of(row, column) else "not run"
 
     def _counted(self, runs: int) -> list[str]:
         """How many runs of a cell are behind a number, in words; nothing if all are."""
@@ -135,7 +139,11 @@ class GridTable:
         return [f"{runs} of {asked} {'runs' if self._grid.tasks else 'seeds'}"] if runs < asked else []
 
     def _values(self, name: str, row: str, column: str) -> dict[Key, float]:
-        return {(run.place.task, run.place.seed): run.value(name) for run in self._runs_of(row, column)}
+        runs = self._runs_of(row, column)
+        if name == "best_round":  # of a metric that is undefined in every round there is none
+            runs = [run for run in runs if math.isfinite(run.best)]
+        values = {(run.place.task, run.place.seed): run.value(name) for run in runs}
+        return {key: value for key, value in values.items() if math.isfinite(value)}
 
     def _runs_of(self, row: str, column: str) -> list[FinishedRun]:
         return [run for run in self._finished if (run.place.row, run.place.column) == (row, column)]

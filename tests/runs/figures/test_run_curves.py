@@ -11,10 +11,13 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from PIL import Image
 
+from rayfl.engine.plan.headline import Headline
+from rayfl.engine.plan.rounds import phase_spans
 from rayfl.errors import DataError
-from rayfl.runs.archive import RunArchive
+from rayfl.runs.archive import GridPlace, RunArchive
 from rayfl.runs.figures.curves import curves_of
-from rayfl.runs.figures.recorded_run import read_so_far
+from rayfl.runs.figures.recorded_run import DataNote, from_rows, read_so_far
+from rayfl.studies.figures.page.run_page import _all_scores
 from tests.studies.figures.recorded_runs import write_run
 
 TWO_PHASES = [("cyclic", 2), ("federated", 4)]
@@ -54,6 +57,7 @@ def test_every_metric_has_a_panel_and_every_set_of_samples_a_line(tmp_path: Path
         "test_f1": [0.2, 0.3, 0.4],
         "test_accuracy": [0.1, 0.4, 0.3],
         "test_accuracy_variance": [0.1, 0.1, 0.1],  # over clients: no score of the model
+        "test_accuracy_clients": [4, 4, 4],
         "client_test_loss": [3.1, 2.1, 1.1],
         "client_test_accuracy": [0.2, 0.5, 0.4],
         "train_loss": [2.5, 1.5, 0.5],
@@ -66,6 +70,22 @@ def test_every_metric_has_a_panel_and_every_set_of_samples_a_line(tmp_path: Path
     assert [points(line)[1] for line in loss.lines[:3]] == [[3, 2, 1], [3.1, 2.1, 1.1], [2.5, 1.5, 0.5]]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["test", "client test", "training"]
     assert figure.legends[0].get_title().get_text() == "title"
+
+
+def test_scores_that_only_a_later_phase_has_are_drawn_and_only_it_has_the_best(tmp_path: Path) -> None:
+    shared = {"round_in_phase": 1, "test_loss": 0.1, "train_loss": -0.5, "seconds": 1.0}
+    first, last = ({"test_spread": 0.3}, {"test_accuracy": 0.2, "test_loss": 4.0, "train_loss": 5.0})
+    rows = [{"phase": "cyclic", "round": 1, **first, **shared}]
+    rows += [{"phase": "federated", "round": number, "test_f1": 0.2, **shared, **last} for number in (2, 3)]
+    ordered = [{key: row[key] for key in sorted(row, key=lambda key: key in ("train_loss", "seconds"))} for row in rows]
+    spans = phase_spans([("cyclic", "parallel", 1), ("federated", "parallel", 2)])
+    headline = Headline(phases=("federated",))
+    run = from_rows("here", GridPlace("", "t", "", 0), ordered, headline, spans, DataNote("digits", "generated"))
+    assert sorted(run.scores) == ["test_accuracy", "test_f1", "test_loss", "test_spread"]
+    best = {row[0]: row[2:] for row in _all_scores(run).rows}
+    assert best["test loss"] == ["4", "round 2"]
+    assert best["training loss"] == ["5", "round 2"]
+    assert best["test spread"][1] in ("", "round 1")
 
 
 def test_a_test_set_of_the_data_is_a_line_and_a_slash_alone_makes_no_class(tmp_path: Path) -> None:

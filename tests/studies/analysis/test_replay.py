@@ -13,6 +13,7 @@ import safetensors.torch
 from rayfl.config.scenario import Scenario
 from rayfl.errors import DataError, RayflError, ScenarioError
 from rayfl.runs.preparation import prepare
+from rayfl.runs.resolution import resolve
 from rayfl.studies.analysis.replay import Replay, check_answers, replayable_rounds
 from rayfl.studies.analysis.run_folder import RunFolder
 from tests.callbacks.scene import LOCAL, PLAIN, tables
@@ -69,7 +70,7 @@ def test_questions_that_kept_models_cannot_answer_are_rejected(
 ) -> None:
     changes = {"phases": [PLAIN | {"rounds": 2} | phase], "model": "tests.algorithms.scene:TanhNet"}
     run = RunFolder(finished_run.path)
-    run.scenario = Scenario.from_tables(tables(**changes))
+    run.scenario = resolve(Scenario.from_tables(tables(**changes)))
     with pytest.raises(ScenarioError, match=said) as caught:
         check(run)
     assert "\n" not in str(caught.value)
@@ -81,6 +82,17 @@ def test_a_run_without_kept_models_says_how_to_get_them(finished_run: RunFolder,
         kept.unlink()
     with pytest.raises(DataError, match=r"lacks the model after round 3 .*periodic_model.*every = 1"):
         replayable_rounds(run)
+
+
+def test_rounds_whose_scores_are_of_another_metric_are_left_out(
+    finished_run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    every = replayable_rounds(finished_run)
+    monkeypatch.setattr("rayfl.studies.analysis.replay.comparable_phases", lambda *_: ("other",))
+    with pytest.raises(ScenarioError, match=r"rounds: '.*' has another task or metric than 'other', which ranks"):
+        replayable_rounds(finished_run, every)
+    with pytest.raises(ScenarioError, match="it has no parallel phase"):
+        replayable_rounds(finished_run)
 
 
 def test_rounds_that_the_run_does_not_have_are_rejected(finished_run: RunFolder) -> None:

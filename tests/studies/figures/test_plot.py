@@ -113,8 +113,9 @@ def test_a_phase_that_a_seed_did_not_reach_is_not_marked(tmp_path: Path) -> None
         columns = {"test_accuracy": [0.1 * number for number in rounds], "seconds": [1.0 * number for number in rounds]}
         folder = tmp_path / "row" / "column" / f"seed_{seed}"
         write_run(folder, GridPlace("G", "row", "column", seed), seed, columns, rounds, phases)
-    axes = rayfl.plot(tmp_path, x="seconds").axes[0]
-    assert [text.get_text() for text in axes.texts] == ["cyclic → federated"]
+    figure = rayfl.plot(tmp_path, x="seconds")
+    assert [text.get_text() for text in figure.axes[0].texts] == ["cyclic → federated"]
+    assert "a line ends where the first of its runs ends" in figure.get_supxlabel().replace("\n", " ")
 
 
 def test_a_band_never_widens_an_axis_of_percent_far_past_0_or_100(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ DATA = {
 }
 
 
-def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "files") -> Path:
+def left_by_a_run(folder: Path, accuracies: Sequence[float | None], source: str = "files") -> Path:
     """Records of a run that was evaluated every tenth round; the lines are not in order."""
     folder.mkdir(parents=True)
     lines = [
@@ -57,7 +57,9 @@ def left_by_a_run(folder: Path, accuracies: Sequence[float], source: str = "file
     return folder
 
 
-def run(tmp_path: Path, row: str, column: str, seed: int, *accuracies: float, source: str = "files") -> FinishedRun:
+def run(
+    tmp_path: Path, row: str, column: str, seed: int, *accuracies: float | None, source: str = "files"
+) -> FinishedRun:
     folder = left_by_a_run(tmp_path / row / column / str(seed), accuracies, source)
     return FinishedRun.read(GridPlace("grid", row, column, seed), folder)
 
@@ -195,6 +197,17 @@ def test_failed_and_diverged_runs_are_told_from_those_that_were_not_run(tmp_path
     statuses = ["finished", *["diverged"] * 2, *["failed"] * 3, "diverged", "failed", "diverged"]
     assert [row["status"] for row in rows] == statuses
     assert (rows[3]["best"], rows[3]["reason"]) == (None, "host 0 died")
+
+
+def test_an_undefined_score_is_left_out_and_has_no_best_round(tmp_path: Path) -> None:
+    runs = [run(tmp_path, "FedAvg", "0.1", 0, 0.5, 0.25), run(tmp_path, "FedAvg", "0.1", 2, 0.25, 0.5)]
+    runs += [run(tmp_path, row, "0.1", 1, None, None) for row in ("FedAvg", "Cyclic")]
+    table = GridTable(Grid.model_validate(GRID | {"metrics": ["best", "best_round"]}), runs)
+    assert table.cell("best", "FedAvg", "0.1") == "50.00 ± 0.00, 2 of 3 seeds (81.69)"
+    assert table.cell("best_round", "FedAvg", "0.1").startswith("15 ± 7, 2 of 3 seeds")
+    assert table.cell("last", "FedAvg", "0.1") == "37.50 ± 17.68, 2 of 3 seeds"
+    assert table.cell("best", "Cyclic", "0.1") == "undefined"
+    assert table.cell("best", "Cyclic", "1.0") == "not run"
 
 
 def test_no_run_at_all_makes_a_table_too(tmp_path: Path) -> None:

@@ -139,6 +139,8 @@ def _all_scores(run: RecordedRun) -> TextTable:
     for column in (*run.scores, *(name for name in ("train_loss",) if name in run.columns)):
         quantity, values, higher = quantity_of([run], column), run.values(column), higher_is_better(column, [run])
         finite = np.where(np.isfinite(values), values, np.nan)
+        if np.isfinite(finite[run.ranked]).any():  # a loss of another task is no best
+            finite[~run.ranked] = np.nan
         best = ["", ""]
         if higher is not None and not np.isnan(finite).all():
             place = int(np.nanargmax(finite) if higher else np.nanargmin(finite))

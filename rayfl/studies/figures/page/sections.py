@@ -18,6 +18,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rayfl.console import TextTable
 from rayfl.data.split_facts import ShownSplit
+from rayfl.engine.plan.headline import statistic_over_clients
 from rayfl.errors import ResourceError
 from rayfl.files import reading
 from rayfl.runs.archive import RunArchive
@@ -26,7 +27,7 @@ from rayfl.runs.figures.client_scores import ClientScores
 from rayfl.runs.figures.confusion import confusion_of
 from rayfl.runs.figures.curves import curves_of
 from rayfl.runs.figures.quantities import Quantity, X, quantity_of
-from rayfl.runs.figures.recorded_run import OVER_CLIENTS, RecordedRun
+from rayfl.runs.figures.recorded_run import RecordedRun
 from rayfl.runs.figures.split import split_of
 from rayfl.runs.figures.style import COLUMN_INCHES, drawing, line_style
 from rayfl.runs.folder import PRIVACY_FILE
@@ -202,8 +203,11 @@ def shown(value: float, quantity: Quantity) -> str:
 
 def statistics_over_clients(recorded: Recorded) -> list[str]:
     """The columns that every run has with statistics over clients."""
-    first = recorded.runs[0].columns
-    return [name for name in first if OVER_CLIENTS.search(name) and all(name in run.columns for run in recorded.runs)]
+    return [
+        name
+        for name in recorded.runs[0].columns
+        if all(name in run.columns and statistic_over_clients(name, run.columns) for run in recorded.runs)
+    ]
 
 
 def statistics_table(recorded: Recorded, columns: Sequence[str], caption: str) -> TextTable:
