@@ -151,10 +151,9 @@ def partitioned(
         "natural": natural,
     }
     result = PARTITIONERS.build(partition, "data.partition", **arguments)
-    if partition.name in partitioners:
-        return result
-    shards = checked_shards(result, len(train), config.clients, what)
-    if config.server_share is not None and len(shards.rows) < len(train):
+    own = partition.name not in partitioners
+    shards: Shards = checked_shards(result, len(train), config.clients, what) if own else result
+    if own and config.server_share is not None and len(shards.rows) < len(train):
         raise ScenarioError(
             f"{what}: chose {len(shards.rows)} of the {len(train)} samples that data.server_share left to the clients, "
             "which are numbered anew; deal out all of them, or leave out data.server_share"
