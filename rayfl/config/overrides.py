@@ -57,6 +57,8 @@ def too_deep(where: str) -> ScenarioError:
     return ScenarioError(f"{where}: tables and lists are nested more than {DEEPEST} levels deep")
 
 
+_DATA_OPTIONS = "data.options"
+
 _EITHER = {"rounds": "until", "until": "rounds"}
 """A phase has only one of the two; the last one wins."""
 
@@ -122,15 +124,16 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Flattens a table of overrides; `"data.clients" = 40` and `clients = 40` under [data] are equivalent.
 
-    Sections, phases and choices without a `name` in their table change key by key; all other values are replaced. An
-    empty table makes a section that is not there.
+    Sections, phases, and choices and `data.options` without a `name` in their table change key by key; all other values
+    are replaced. An empty table makes a section that is not there, and clears options.
 
     Yields:
         Pairs of key path and value.
     """
     for key, value in table.items():
         path = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value and _changes_keys(path, value):
+        of_same_data = path == _DATA_OPTIONS and "name" not in table
+        if isinstance(value, Mapping) and value and (of_same_data or _changes_keys(path, value)):
             yield from table_overrides(value, f"{path}.")
         else:
             yield path, value
@@ -152,7 +155,9 @@ def names_what_it_did(before: Mapping[str, Any], now: Mapping[str, Any], key: st
     """Whether a key path still means the same: False for an option of a choice whose name has changed."""
     parts = key.split(".")
     paths = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-    return all(_name_at(before, path) == _name_at(now, path) for path in paths if _annotation(path, Any) is Named)
+    choices = ("data",) if key.startswith(f"{_DATA_OPTIONS}.") else ()
+    choices += tuple(path for path in paths if _annotation(path, Any) is Named)
+    return all(_name_at(before, path) == _name_at(now, path) for path in choices)
 
 
 def _name_at(tables: Mapping[str, Any], key: str) -> Any:

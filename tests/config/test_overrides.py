@@ -129,6 +129,25 @@ def test_overrides_may_be_a_table_of_python_values(path: str, value: Any, expect
         assert (found.name, found.schedule) == ("new", "relay")
 
 
+def test_options_of_the_data_change_one_by_one_unless_the_data_does(tmp_path: Path) -> None:
+    """`data.options.codes = 5` in a file is the table `options = { codes = 5 }`, and dropped the other options."""
+    (tmp_path / "first.toml").write_text(
+        'model = "mlp"\n[[phases]]\nrounds = 1\ncohort = 1\n'
+        '[data]\nname = "fractals"\nclients = 1\noptions = { codes = 9, views = "shared" }\n'
+        "[quick]\ndata.options.pairs = 7\n"
+    )
+    (tmp_path / "fewer.toml").write_text('base = "first"\ndata.options.codes = 5\n')
+    (tmp_path / "other.toml").write_text('base = "first"\ndata = { name = "femnist", options = { a = 1 } }\n')
+    fewer = {"codes": 5, "views": "shared"}
+    assert load_scenario(tmp_path / "fewer.toml").data.options == fewer
+    assert load_scenario(tmp_path / "fewer.toml", quick=True).data.options == fewer | {"pairs": 7}
+    assert load_scenario(tmp_path / "first.toml", {"data": {"options": {"codes": 5}}}).data.options == fewer
+    assert load_scenario(tmp_path / "first.toml", ["data.options={}"]).data.options == {}
+    assert load_scenario(tmp_path / "other.toml").data.options == {"a": 1}
+    with pytest.raises(ScenarioError, match=r"has no \[quick\] table"):  # its options were those of other data
+        load_scenario(tmp_path / "other.toml", quick=True)
+
+
 @pytest.mark.parametrize(
     "change",
     [
