@@ -155,8 +155,8 @@ def names_what_it_did(before: Mapping[str, Any], now: Mapping[str, Any], key: st
     """Whether a key path still means the same: False for an option of a choice whose name has changed."""
     parts = key.split(".")
     paths = (".".join(parts[:depth]) for depth in range(1, len(parts)))
-    choices = ("data",) if key.startswith(f"{_DATA_OPTIONS}.") else ()
-    choices += tuple(path for path in paths if _annotation(path, Any) is Named)
+    choices = [path for path in paths if _annotation(path, Any) is Named]
+    choices += ["data"] if key.startswith(f"{_DATA_OPTIONS}.") else []
     return all(_name_at(before, path) == _name_at(now, path) for path in choices)
 
 
