@@ -254,7 +254,7 @@ def _check_inputs(x: Inputs, what: str, owner: Callable[[int], str]) -> None:
 
 
 CHANNELS = (1, 3, 4)
-"""Numbers of channels that suggest an image; those of uint8 are images in any case."""
+"""Numbers of channels that suggest an image."""
 
 
 def how_to_make_images(inputs: Inputs) -> str:
@@ -265,11 +265,11 @@ def how_to_make_images(inputs: Inputs) -> str:
     """
     if isinstance(inputs, Pieces | Fields) or inputs.ndim != 4:
         return ""
-    _, one, two, three = inputs.shape
-    first = one in CHANNELS and one != two  # not a small board of many channels
-    last = three in CHANNELS
-    if inputs.dtype == np.uint8 and not last:
-        first |= one != two == three
+    _, second, third, fourth = inputs.shape
+    first = second in CHANNELS and second != third  # not a small board of many channels
+    last = fourth in CHANNELS
+    if inputs.dtype == np.uint8 and not last:  # an image in any case; square ones may have any number of channels
+        first |= second != third == fourth
     if first == last or (last and inputs.dtype == np.uint8):
         return ""
     layout = f"images [n, {'channels, height, width' if first else 'height, width, channels'}]"

@@ -49,7 +49,7 @@ def pad(inputs: Sequence[np.ndarray], value: float = 0) -> torch.Tensor:
     longest = max(len(piece) for piece in inputs)
     dtype = inputs[0].dtype
     if dtype.kind in "ui":
-        if value != int(value):
+        if not float(value).is_integer():
             raise ScenarioError(f"data.collate.value: {value:g} is no integer, but the inputs are")
         if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
             dtype = np.dtype(np.int64)

@@ -127,6 +127,8 @@ def test_pad_wraps_and_cuts_no_value() -> None:
         assert (padded.tolist(), padded.dtype) == ([[1, 2], [3, value]], dtype)
     with pytest.raises(ScenarioError, match=r"data\.collate\.value: 0\.5 is no integer, but the inputs are"):
         pad(tokens, 0.5)
+    with pytest.raises(ScenarioError, match="inf is no integer"):
+        pad(tokens, float("inf"))
 
 
 def test_every_form_of_the_same_texts_trains_the_same_model(tmp_path: Path) -> None:
