@@ -124,8 +124,8 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Flattens a table of overrides; `"data.clients" = 40` and `clients = 40` under [data] are equivalent.
 
-    Sections, phases, and choices and `data.options` without a `name` in their table change key by key; all other values
-    are replaced. An empty table makes a section that is not there, and clears options.
+    Sections change key by key, and so do phases, choices and `data.options` without a `name` in their table; all other
+    values are replaced. An empty table makes a section that is not there, and clears options.
 
     Yields:
         Pairs of key path and value.
@@ -176,8 +176,10 @@ def _keeps(path: str, value: Any) -> bool:
 
 
 def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:
-    annotation = _annotation(path, Any)
-    return _is_section(path) or get_origin(annotation) is tuple or (annotation is Named and "name" not in value)
+    annotation, parents = _annotation(path, Any), path.split(".")[:-1]
+    if annotation is Named or parents == ["phases"]:
+        return "name" not in value
+    return _is_section(path) or get_origin(annotation) is tuple
 
 
 def _is_section(path: str) -> bool:

@@ -126,7 +126,7 @@ def test_overrides_may_be_a_table_of_python_values(path: str, value: Any, expect
         assert found == expected
         assert type(found) is type(expected)
     else:
-        assert (found.name, found.schedule) == ("new", "relay")
+        assert (found.name, found.schedule) == ("new", "parallel")
 
 
 def test_options_of_the_data_change_one_by_one_unless_the_data_does(tmp_path: Path) -> None:

@@ -202,7 +202,8 @@ CHECKS = """
     BOTH & q={name='q', cohort=2, until=2} =>
     p.rounds=0 => phases: none of them has any rounds
     BOTH & q.name='p' => phases: two phases have the same name: p, p
-    phases={a={}} => phases: must be a list
+    phases={a={}} => phases.a: no phase is called 'a'
+    p={schedule='central'} => phases.p.cohort: has no effect with this schedule
     phases=[3] => phases.0: .*
     name='a/b' => name: must be usable as a folder's name
     task.label_smoothing=0.1 =>

@@ -73,7 +73,7 @@ DEVICES = {"rounds that overlap": {"participation": {"samples_per_s": {"lognorma
 
 @cache
 def job_of(kind: str) -> tuple[RunPlan, FlatModel]:
-    phases = [{"name": str(n), "rounds": 3, "cohort": 4, "local": LOCAL} | more for n, more in enumerate(KINDS[kind])]
+    phases = [{"name": f"p{n}", "rounds": 3, "cohort": 4, "local": LOCAL} | more for n, more in enumerate(KINDS[kind])]
     tables = {
         "name": "stopped",
         "data": {"name": "tests.algorithms.scene:people", "server_share": 0.1},
