@@ -285,7 +285,7 @@ def test_the_stand_in_has_all_classes_and_says_so(
     assert set(dataset.train.y.tolist()) == set(range(classes))
     assert dataset.num_classes == classes
     assert dataset.provenance.source == "generated"
-    start = f"Stand-in for {title} (generated coloured digits), not real data: data.source is 'generated'; leave it out to use real files"
+    start = f"Stand-in for {title} (generated coloured digits), not real data: data.source is 'generated'; leave it"
     assert dataset.provenance.description.startswith(start)
 
 
