@@ -58,6 +58,7 @@ def too_deep(where: str) -> ScenarioError:
 
 
 _DATA_OPTIONS = "data.options"
+"""The options of a source, which belong to its `data.name`."""
 
 _EITHER = {"rounds": "until", "until": "rounds"}
 """A phase has only one of the two; the last one wins."""
@@ -114,11 +115,13 @@ def apply_override(tables: dict[str, Any], key: str, value: Any) -> None:
             raise ScenarioError(f"{key}: '{where}' is a value, not a table")
     if isinstance(node, list):
         last = _index(node, last, key)
-        node[last] = node[last] if _keeps(key, value) else value
-    elif not (last in node and _keeps(key, value)):
-        node[last] = value
-        if len(parents) == 2 and parents[0] == "phases" and last in _EITHER:
-            node.pop(_EITHER[str(last)], None)
+    elif last not in node:
+        node[last] = {}
+    if isinstance(value, Mapping) and not value and _changes_keys(key, value):
+        return
+    node[last] = value
+    if len(parents) == 2 and parents[0] == "phases" and last in _EITHER:
+        node.pop(_EITHER[str(last)], None)
 
 
 def table_overrides(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -168,11 +171,6 @@ def _name_at(tables: Mapping[str, Any], key: str) -> Any:
     except (KeyError, IndexError, TypeError, ScenarioError):
         return None
     return node.get("name") if isinstance(node, Mapping) else node
-
-
-def _keeps(path: str, value: Any) -> bool:
-    """Whether a value is a table that changes a section key by key, and has no keys."""
-    return isinstance(value, Mapping) and not value and _changes_keys(path, value)
 
 
 def _changes_keys(path: str, value: Mapping[str, Any]) -> bool:

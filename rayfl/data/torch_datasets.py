@@ -189,8 +189,8 @@ def labels_of(dataset: MapStyle, tried: Mapping[int, Any], where: str) -> np.nda
     """All labels, from an attribute if there is one, otherwise from one pass over the items without keeping inputs.
 
     Also finds attributes of Datasets within `Subset` and `ConcatDataset`. If a `target_transform` is set, labels are
-    read from the items, and so they are if the attribute has another shape or type. (Numbers serve for labels that are
-    floating point, as those.)
+    read from the items, and so they are if the attribute has another shape or type. Where the items' labels are
+    floating point numbers, any numbers of the attribute become such.
 
     Args:
         dataset: Map-style.
